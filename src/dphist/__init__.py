@@ -1,0 +1,101 @@
+"""dphist: histograms under differential privacy.
+
+The whole system in ten lines; each number is a module::
+
+    records  --count-->  Counts          1 records.py: in the engine where the data is
+    Counts   --------->  Curator         2 counts.py, privacy/: the door; budget is charged before noise
+    Curator  --noise-->  rough counts    3 steps/initialize.py
+             --------->  an order        4 steps/order.py
+             --------->  groups          5 steps/partition.py
+             --noise-->  values          6 steps/estimate.py
+    values   --------->  Release         7 release/: immutable, with error bars and what was spent
+    Release  --------->  pictures        8 plots.py
+
+``pipeline.py`` runs steps 3 to 6, ``mechanisms.py`` names the published combinations, and ``api.py``
+is what most people call:
+
+>>> import dphist
+>>> ages = [23, 35, 35, 41, 67]
+>>> release = dphist.histogram(ages, bins=12, range=(0, 120), epsilon=1.0)
+>>> release.sum(30, 50).level
+0.95
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dphist.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from dphist import errors, kernels, steps, workload
+    from dphist.api import Plan, from_counts, histogram, histogram2d, simulate
+    from dphist.domain import Categories, Domain, Integers, Regular, Variable
+    from dphist.groups import Groups
+    from dphist.mechanisms import CATALOGUE
+    from dphist.pipeline import Pipeline, Split
+    from dphist.privacy.ledger import Ledger, MemoryLedger
+    from dphist.release import Estimate, Release, load
+
+# Where each public name lives. Names are looked up when first used, so that `import dphist` stays quick.
+_HOME = {
+    "CATALOGUE": "mechanisms",
+    "Categories": "domain",
+    "Domain": "domain",
+    "Estimate": "release",
+    "Groups": "groups",
+    "Integers": "domain",
+    "Ledger": "privacy.ledger",
+    "MemoryLedger": "privacy.ledger",
+    "Pipeline": "pipeline",
+    "Plan": "api",
+    "Regular": "domain",
+    "Release": "release",
+    "Split": "pipeline",
+    "Variable": "domain",
+    "from_counts": "api",
+    "histogram": "api",
+    "histogram2d": "api",
+    "load": "release",
+    "simulate": "api",
+}
+_MODULES = ("errors", "kernels", "steps", "workload")
+
+__all__ = [
+    "CATALOGUE",
+    "Categories",
+    "Domain",
+    "Estimate",
+    "Groups",
+    "Integers",
+    "Ledger",
+    "MemoryLedger",
+    "Pipeline",
+    "Plan",
+    "Regular",
+    "Release",
+    "Split",
+    "Variable",
+    "errors",
+    "from_counts",
+    "histogram",
+    "histogram2d",
+    "kernels",
+    "load",
+    "simulate",
+    "steps",
+    "workload",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"dphist.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"dphist.{name}")
+    raise AttributeError(f"module 'dphist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,382 @@
+"""The front door: records in, a release out. Everything here checks first, then counts, charges and draws.
+
+The order never varies: the plan is checked with no data in sight; the ledger is opened and asked
+whether it could pay; the records are counted; the charge is journaled and synced; the noise is drawn.
+A mistake found at any point before the charge costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.counts import Counts
+from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, make_axis, whole
+from dphist.errors import BudgetExceeded, UsageError
+from dphist.mechanisms import make_pipeline
+from dphist.pipeline import Pipeline
+from dphist.privacy.curator import Curator
+from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.release import Post, Release
+from dphist.workload import Workload, make_workload
+
+Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
+WorkloadLike = str | Workload | Sequence[tuple[int, int]]
+_LEAST_EPSILON = Fraction(1, 10**9)
+DEFAULT_LEDGER = "dphist-ledger.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A release fully described before any record is read: look at it, then spend.
+
+    Args:
+        bins: a number of equal bins over ``range``, explicit edges, an axis such as ``Integers(0, 120)``,
+            or a ``Domain``.
+        range: the smallest and largest possible value, from public knowledge, never from the data.
+        categories: labels to count, instead of bins.
+        epsilon: the privacy budget of this release; no default, because it is a decision.
+        column: the column to count, or an SQL expression of columns; a pair for a grid.
+        where: an SQL condition; only records that meet it are counted.
+        outside: what happens to records beyond the domain: ``drop`` or ``clip`` to the end bins.
+        unit: the column that names a person; None protects one record.
+        max_contributions: how many records of one person are counted.
+        method: a catalogue name (``dphist methods``) or a ``Pipeline``.
+        workload: the queries that matter, by name or as pairs of bin numbers.
+        post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
+        table: the table or SELECT to read, when the data is a database.
+    """
+
+    epsilon: Any
+    bins: Bins | None = None
+    range: Any = None
+    categories: Sequence[str] | None = None
+    column: str | tuple[str, str] | None = None
+    where: str | None = None
+    outside: Outside = "drop"
+    unit: str | None = None
+    max_contributions: int = 1
+    method: str | Pipeline = "identity"
+    workload: WorkloadLike = "points"
+    post: Post = "none"
+    table: str | None = None
+    domain: Domain = field(init=False, repr=False)
+    budget: Fraction = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "domain", _domain(self.bins, self.range, self.categories))
+        object.__setattr__(self, "budget", parse_epsilon(self.epsilon))
+        if self.budget < _LEAST_EPSILON:
+            raise UsageError(
+                f"epsilon {self.epsilon} is below {_LEAST_EPSILON}: the release would be noise alone."
+            )
+        _one_of("outside", self.outside, get_args(Outside))
+        _one_of("post", self.post, get_args(Post))
+        if whole(self.max_contributions, "max_contributions") < 1:
+            raise UsageError(f"max_contributions must be at least 1, not {self.max_contributions}.")
+        if self.unit is None and self.max_contributions != 1:
+            raise UsageError("max_contributions goes with unit=, the column that names a person.")
+        self.pipeline.check(self.domain, self.queries)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The mechanism, built for this domain."""
+        return make_pipeline(self.method, self.domain)
+
+    @cached_property
+    def queries(self) -> Workload:
+        """The workload, laid out over this domain."""
+        return make_workload(self.workload, self.domain)
+
+    def release(
+        self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
+    ) -> Release:
+        """Count the records, pay, and publish.
+
+        Args:
+            data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
+            ledger: who keeps the budget: a ledger or its path. By default records on disk are charged to
+                ``dphist-ledger.db`` (or ``$DPHIST_LEDGER``), and data in memory to no file.
+            dataset: the name under which the ledger adds up what these people have lost so far.
+        """
+        from dphist import records
+
+        book = open_ledger(ledger, durable=isinstance(data, str | Path))
+        _could_pay(book, self.budget, dataset)
+        columns = (
+            () if self.column is None else (self.column,) if isinstance(self.column, str) else self.column
+        )
+        counts = records.count(
+            data,
+            self.domain,
+            columns=columns,
+            where=self.where,
+            outside=self.outside,
+            unit=self.unit,
+            max_contributions=self.max_contributions,
+            table=self.table,
+        )
+        provenance = {
+            "source": _source(data),
+            "column": list(columns),
+            "where": self.where,
+            "outside": self.outside,
+            "dataset": dataset,
+        }
+        return self.publish(counts, book, dataset, provenance)
+
+    def preview(self, *, records: int = 10_000) -> Release:
+        """Return what a release could look like: made-up records, simulated noise, nothing spent.
+
+        The records follow a smooth hump over the domain; only their number and the noise's size mean
+        anything. The result is stamped simulated.
+        """
+        n = self.domain.n
+        x = (np.arange(n) + 0.5) / n
+        hump = np.exp(-0.5 * ((x - 0.4) / 0.15) ** 2) + 0.05
+        shape = np.floor(whole(records, "records") * hump / hump.sum()).astype(np.int64)
+        counts = Counts(shape, self.domain, self.max_contributions, _unit(self.unit, self.max_contributions))
+        curator = Curator.simulated(counts, epsilon=self.budget, seed=0)
+        return self.pipeline.run(curator, self.queries, post=self.post, provenance={"source": "preview"})
+
+    def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
+        """Charge, then draw: the last two steps of every release."""
+        what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
+        charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)
+        curator = Curator(counts, charge)
+        return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
+
+
+def histogram(
+    data: Any,
+    bins: Bins | None = None,
+    range: tuple[float, float] | None = None,
+    *,
+    epsilon: Any,
+    categories: Sequence[str] | None = None,
+    column: str | None = None,
+    where: str | None = None,
+    outside: Outside = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    method: str | Pipeline = "identity",
+    workload: WorkloadLike = "points",
+    post: Post = "none",
+    table: str | None = None,
+    ledger: LedgerLike | str | Path | None = None,
+    dataset: str = "default",
+) -> Release:
+    """Publish a private histogram of records; the arguments are those of ``Plan`` and ``Plan.release``."""
+    plan = Plan(
+        bins=bins,
+        range=range,
+        categories=categories,
+        epsilon=epsilon,
+        column=column,
+        where=where,
+        outside=outside,
+        unit=unit,
+        max_contributions=max_contributions,
+        method=method,
+        workload=workload,
+        post=post,
+        table=table,
+    )
+    return plan.release(data, ledger=ledger, dataset=dataset)
+
+
+def histogram2d(
+    x: Any,
+    y: Any = None,
+    bins: Any = None,
+    range: Any = None,
+    *,
+    epsilon: Any,
+    columns: tuple[str, str] | None = None,
+    where: str | None = None,
+    outside: Outside = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    method: str | Pipeline = "identity",
+    workload: WorkloadLike = "points",
+    post: Post = "none",
+    table: str | None = None,
+    ledger: LedgerLike | str | Path | None = None,
+    dataset: str = "default",
+) -> Release:
+    """Publish a private two-dimensional histogram: two arrays, or one table with two ``columns``.
+
+    ``bins`` and ``range`` are as in ``numpy.histogram2d``: one number or a pair; a pair of pairs.
+    """
+    if (y is None) == (columns is None):
+        raise UsageError("give either two arrays x and y, or one table with columns=('a', 'b').")
+    plan = Plan(
+        bins=_grid(bins, range),
+        epsilon=epsilon,
+        column=columns,
+        where=where,
+        outside=outside,
+        unit=unit,
+        max_contributions=max_contributions,
+        method=method,
+        workload=workload,
+        post=post,
+        table=table,
+    )
+    return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
+
+
+def from_counts(
+    counts: ArrayLike,
+    *,
+    epsilon: Any,
+    method: str | Pipeline = "identity",
+    workload: WorkloadLike = "points",
+    edges: Any = None,
+    ledger: LedgerLike | str | Path | None = None,
+    unit_sensitivity: int = 1,
+    post: Post = "none",
+    dataset: str = "default",
+) -> Release:
+    """Publish counts that you made yourself.
+
+    Args:
+        counts: exact whole numbers, one per bin; two dimensions make a grid.
+        edges: what the bins are: edges, labels, an axis or a domain (for a grid, a pair); by default
+            the bins are numbered from 0.
+        unit_sensitivity: by how much one person can change the counts, added over all bins.
+    """
+    exact = np.asarray(counts)
+    plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload, post=post)
+    book = open_ledger(ledger, durable=False)
+    _could_pay(book, plan.budget, dataset)
+    unit = (
+        "one record" if unit_sensitivity == 1 else f"one unit that changes the counts by {unit_sensitivity}"
+    )
+    held = Counts(exact, plan.domain, unit_sensitivity, unit)
+    return plan.publish(held, book, dataset, {"source": "counts", "dataset": dataset})
+
+
+class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
+    """Values drawn with noise that can be repeated, so nothing in them is private: trials x bins."""
+
+    simulated: ClassVar[bool] = True
+
+
+def simulate(
+    counts: ArrayLike,
+    *,
+    epsilon: Any,
+    method: str | Pipeline = "identity",
+    workload: WorkloadLike = "points",
+    trials: int = 1,
+    seed: int = 0,
+    edges: Any = None,
+    unit_sensitivity: int = 1,
+) -> SimulatedValues:
+    """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
+
+    Returns:
+        An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.
+    """
+    exact = np.asarray(counts)
+    plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload)
+    held = Counts(exact, plan.domain, unit_sensitivity)
+    if whole(trials, "trials") < 1:
+        raise UsageError(f"trials must be at least 1, not {trials}.")
+    out = np.empty((trials, held.domain.n))
+    for trial, row in enumerate(out):
+        # Seeds of different trials never meet: the trial fills the low 32 bits.
+        curator = Curator.simulated(held, epsilon=plan.budget, seed=(whole(seed, "seed") << 32) + trial)
+        row[:] = plan.pipeline.values(curator, plan.queries)[1].values
+    return out.view(SimulatedValues)
+
+
+def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> LedgerLike:
+    """Return a ledger: the one given, the one at a path, the default file, or one in memory."""
+    if isinstance(ledger, str | Path):
+        return Ledger.open(ledger)
+    if ledger is not None:
+        return ledger
+    return Ledger.open(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER)) if durable else MemoryLedger()
+
+
+def _could_pay(book: LedgerLike, epsilon: Fraction, dataset: str) -> None:
+    """Refuse before counting what the charge would refuse after it."""
+    left = book.remaining(dataset)
+    if left is not None and epsilon > left:
+        raise BudgetExceeded(
+            f"epsilon {float(epsilon):g} is more than dataset {dataset!r} has left: {float(left):g} of "
+            f"its limit. Ask for at most that, or raise the limit with: dphist ledger limit."
+        )
+
+
+def _domain(bins: Any, range: Any, categories: Sequence[str] | None) -> Domain:
+    if categories is not None:
+        if bins is not None or range is not None:
+            raise UsageError("give either categories or bins with a range, not both.")
+        return Domain((Categories(categories),))  # type: ignore[arg-type]
+    if bins is None:
+        raise UsageError("bins is needed: a number of bins with range=(lo, hi), edges, or categories=[...].")
+    if isinstance(bins, Domain):
+        if range is not None:
+            raise UsageError("range goes with a number of bins; a Domain already has its ends.")
+        return bins
+    return Domain((make_axis(bins, range),))
+
+
+def _grid(bins: Any, range: Any) -> Domain:
+    if isinstance(bins, Domain):
+        return bins
+    if bins is None:
+        raise UsageError("bins is needed: one number or a pair, with range=((xlo, xhi), (ylo, yhi)).")
+    pair = (bins, bins) if np.ndim(bins) == 0 and not isinstance(bins, list | tuple) else tuple(bins)
+    ranges = (None, None) if range is None else tuple(range)
+    if len(pair) != 2 or len(ranges) != 2:
+        raise UsageError("a grid needs bins as one number or a pair, and range as a pair of pairs.")
+    return Domain(tuple(make_axis(b, r) for b, r in zip(pair, ranges, strict=True)))
+
+
+def _domain_of(counts: NDArray[Any], edges: Any) -> Domain:
+    """Return the domain of ready-made counts: bins numbered from 0 unless edges say what they are."""
+    if isinstance(edges, Domain):
+        return edges
+    if counts.ndim not in (1, 2) or not counts.size:
+        raise UsageError(f"counts must be a list or a grid of at least one bin, not shape {counts.shape}.")
+    if edges is None:
+        return Domain(tuple(Integers(0, n - 1) for n in counts.shape))
+    per_axis = (edges,) if counts.ndim == 1 else tuple(edges)
+    return Domain(tuple(_axis_of(e) for e in per_axis))
+
+
+def _axis_of(edges: Any) -> Axis:
+    if isinstance(edges, Axis):
+        return edges
+    if len(edges) and all(isinstance(e, str) for e in edges):
+        return Categories(tuple(edges))
+    return Variable(np.asarray(edges))
+
+
+def _unit(unit: str | None, at_most: int) -> str:
+    return "one record" if unit is None else f"one {unit} with at most {at_most} records"
+
+
+def _source(data: Any) -> str:
+    """Return where records came from, without folders, hosts or passwords."""
+    if not isinstance(data, str | Path):
+        return f"{type(data).__name__} in memory"
+    scheme, found, _ = str(data).partition("://")
+    return scheme if found else Path(data).name
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

@@ -1,0 +1,1 @@
+"""Measurements: of speed, and of accuracy over datasets, workloads and methods."""

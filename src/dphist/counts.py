@@ -1,0 +1,73 @@
+"""Exact counts: the type that must never leave. Its text shows its size and nothing it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.domain import Domain, whole
+from dphist.errors import DataError, PrivacyError, UsageError
+
+MAX_COUNT = 1 << 53
+MAX_TOTAL = 1 << 62  # any sum of bins, plus noise, stays inside int64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counts:
+    """How many records fall into each bin of a domain.
+
+    Args:
+        values: whole numbers, one per bin (a grid's row by row, or of the grid's own shape).
+        sensitivity: by how much one unit can change the counts, added over all bins.
+        unit: whom the guarantee protects: one record, or one person with several records.
+    """
+
+    values: NDArray[np.int64] = field(metadata={"private": True})
+    domain: Domain
+    sensitivity: int = 1
+    unit: str = "one record"
+
+    def __post_init__(self) -> None:
+        if whole(self.sensitivity, "the unit's sensitivity") < 1:
+            raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
+        object.__setattr__(self, "sensitivity", int(self.sensitivity))
+        object.__setattr__(self, "values", _exact(self.values, self.domain))
+
+    def __repr__(self) -> str:
+        return f"Counts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
+
+
+def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
+    """Return a read-only int64 copy, or say what is wrong without telling any count."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        if np.isnan(array).any():
+            raise DataError("counts contain NaN; a bin nobody fell into has the count 0.")
+        raise DataError("counts must be integers, not floats; round them yourself if that is right.")
+    if array.dtype.kind not in "iu":
+        raise DataError(f"counts must be integers, not {array.dtype}.")
+    if array.shape not in ((domain.n,), domain.shape):
+        raise DataError(f"the domain has {domain.n} bins and the counts have shape {array.shape}.")
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and (array > MAX_COUNT).any():
+        raise DataError("a count is above 2**53: that is an overflow, not a count.")
+    out = array.astype(np.int64).ravel()
+    low, high = int(out.min()), int(out.max())
+    if low < 0:
+        raise DataError("a count is negative: that is no count.")
+    if high > MAX_COUNT:
+        raise DataError("a count is above 2**53: that is an overflow, not a count.")
+    if high * out.size > MAX_TOTAL and _total(out) > MAX_TOTAL:
+        raise DataError("the counts add up to more than 2**62: that is an overflow.")
+    out.flags.writeable = False
+    return out
+
+
+def _total(x: NDArray[np.int64]) -> int:
+    """Return the exact sum, in halves so that it cannot wrap."""
+    return (int((x >> 32).sum()) << 32) + int((x & 0xFFFFFFFF).sum())

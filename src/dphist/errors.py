@@ -1,0 +1,88 @@
+"""Every exception of the package.
+
+::
+
+    DphistError
+    ├── UsageError            a wrong argument: epsilon, bins, range, method, workload    exit 2
+    │   └── OutputError       a file that cannot be written                               exit 2
+    ├── LedgerError           the ledger cannot be read or written                        exit 3
+    │   └── BudgetExceeded    a charge beyond the dataset's limit                         exit 3
+    ├── DataError             records or counts that are not what they should be          exit 4
+    │   └── ReleaseFileError  a release file that is damaged or not ours                  exit 4
+    └── PrivacyError          what was asked for would break the guarantee                exit 5
+
+Every message says what was found and what to do next. No message contains an exact count.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BudgetExceeded",
+    "DataError",
+    "DphistError",
+    "LedgerError",
+    "OutputError",
+    "PrivacyError",
+    "ReleaseFileError",
+    "UsageError",
+    "did_you_mean",
+]
+
+
+class DphistError(Exception):
+    """The root: catching it catches everything this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(DphistError, ValueError):
+    """An argument is wrong."""
+
+    exit_code = 2
+
+
+class OutputError(UsageError):
+    """A result cannot be written where it was asked for."""
+
+
+class LedgerError(DphistError):
+    """The ledger cannot be opened, read or written; nothing was drawn."""
+
+    exit_code = 3
+
+
+class BudgetExceeded(LedgerError):  # noqa: N818 - the name is the event
+    """The charge is larger than what the dataset has left; nothing was charged."""
+
+
+class DataError(DphistError, ValueError):
+    """Records or counts cannot be used as they are."""
+
+    exit_code = 4
+
+
+class ReleaseFileError(DataError):
+    """A release file is damaged, foreign, or of a later version."""
+
+
+class PrivacyError(DphistError, ValueError):
+    """The request would break the privacy guarantee."""
+
+    exit_code = 5
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that names near misses of a word, or lists what there is."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
+    if not near:
+        folded = {choice.casefold(): choice for choice in choices}
+        near = [folded[m] for m in difflib.get_close_matches(word.casefold(), folded, n=3)]
+    if near:
+        return f"Did you mean {' or '.join(repr(m) for m in near)}?"
+    shown = ", ".join(choices[:20])
+    more = f" and {len(choices) - 20} more" if len(choices) > 20 else ""
+    return f"There is: {shown}{more}."

@@ -1,0 +1,153 @@
+"""Runs the four steps in order and splits the budget among them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist.domain import Domain
+from dphist.errors import UsageError
+from dphist.groups import Groups
+from dphist.privacy.curator import Curator
+from dphist.release import Post, Release, SpentShare
+from dphist.steps.estimate import GroupMeans
+from dphist.steps.initialize import Nothing
+from dphist.steps.order import AsGiven
+from dphist.steps.partition import Singletons
+from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, Partitioner
+from dphist.version import __version__
+from dphist.workload import Workload
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """The shares of epsilon that the steps take; exact, and together exactly one."""
+
+    initialize: Fraction = Fraction(0)
+    partition: Fraction = Fraction(0)
+    estimate: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _share(getattr(self, field.name), field.name))
+        total = self.initialize + self.partition + self.estimate
+        if total != 1:
+            raise UsageError(f"the shares must add up to 1, and they add up to {total}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A mechanism: four components and how they share the budget. Any component goes with any other."""
+
+    initialize: Initializer = dataclasses.field(default_factory=Nothing)
+    order: Orderer = dataclasses.field(default_factory=AsGiven)
+    partition: Partitioner = dataclasses.field(default_factory=Singletons)
+    estimate: Estimator = dataclasses.field(default_factory=GroupMeans)
+    split: Split = dataclasses.field(default_factory=lambda: Split(estimate=Fraction(1)))
+    name: str = "custom"
+
+    def __post_init__(self) -> None:
+        for slot in ("initialize", "partition", "estimate"):
+            step, share = getattr(self, slot), getattr(self.split, slot)
+            if step.spends and not share:
+                raise UsageError(f"{_name(step)} needs a share of the budget: give split.{slot} more than 0.")
+            if share and not step.spends:
+                raise UsageError(f"{_name(step)} spends nothing: set split.{slot} to 0, not {share}.")
+        for slot in ("order", "partition", "estimate"):
+            step = getattr(self, slot)
+            if step.needs_rough and not self.initialize.spends:
+                raise UsageError(
+                    f"{_name(step)} looks at rough counts and {_name(self.initialize)} makes none: "
+                    "use initialize.Noisy() and give split.initialize a share."
+                )
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Raise UsageError if a component cannot serve the domain or the workload; nothing is charged."""
+        for step in (self.initialize, self.order, self.partition, self.estimate):
+            step.check(domain, workload)
+
+    def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
+        """Run the four steps."""
+        rough = self.initialize(curator, share=self.split.initialize)
+        order = self.order(curator.domain, rough)
+        groups = self.partition(curator, rough, order, share=self.split.partition)
+        if groups.n != curator.domain.n:
+            raise UsageError(
+                f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
+            )
+        estimated = self.estimate(curator, rough, groups, workload, share=self.split.estimate)
+        return groups, estimated
+
+    def run(
+        self,
+        curator: Curator,
+        workload: Workload,
+        *,
+        post: Post = "none",
+        provenance: dict[str, Any] | None = None,
+    ) -> Release:
+        """Run the four steps and wrap what they found, with all that was spent, in a release."""
+        groups, estimated = self.values(curator, workload)
+        return Release(
+            domain=curator.domain,
+            raw=estimated.values,
+            post=post,
+            groups=groups,
+            error=estimated.error,
+            epsilon=curator.epsilon,
+            charges=tuple(SpentShare(s.purpose, s.share, s.epsilon) for s in curator.spent),
+            unit=curator.unit,
+            sensitivity=curator.sensitivity,
+            method=self.name,
+            parameters=self.describe(workload),
+            provenance=provenance or {},
+            versions={
+                "dphist": __version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            simulated=curator.is_simulated,
+        )
+
+    def describe(self, workload: Workload) -> dict[str, Any]:
+        """Return how a release was made, ready for JSON."""
+        steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
+        shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
+        return {
+            **steps,
+            "estimate": _describe(self.estimate),
+            "shares": shares,
+            "workload": workload.to_dict(),
+        }
+
+
+def _share(value: object, name: str) -> Fraction:
+    try:
+        # A float share is read as the decimal it prints as: 0.9 is nine tenths.
+        share = Fraction(repr(value) if isinstance(value, float) else value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        share = Fraction(-1)
+    if isinstance(value, bool) or not 0 <= share <= 1 or not math.isfinite(share):
+        raise UsageError(f"the share of {name} must be between 0 and 1, such as '0.25', not {value!r}.")
+    return Fraction(share)
+
+
+def _name(step: object) -> str:
+    return f"{type(step).__module__.rpartition('.')[2]}.{type(step).__name__}"
+
+
+def _describe(step: object) -> dict[str, Any]:
+    """Return a component's name and its fields, as plain values."""
+    if not dataclasses.is_dataclass(step) or isinstance(step, type):
+        return {"step": _name(step)}
+    fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    return {"step": _name(step)} | {
+        k: v if isinstance(v, bool | int | float | str) or v is None else str(v) for k, v in fields.items()
+    }

@@ -1,0 +1,1 @@
+"""The boundary: beyond it nothing holds an exact count."""

@@ -1,0 +1,218 @@
+"""The door: the curator owns the exact counts, and what passes it is noisy and paid for.
+
+A curator is made from counts and one charge that the ledger has already journaled and synced. Each
+verb takes a share of that charge, draws, and returns noisy numbers or a decision. Nothing else in the
+package reads a count. The verbs, and why each costs what it says, in the words of its docstring:
+
+* ``measure``         noisy totals of disjoint groups
+* ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
+* ``choose``          the noisy best of some candidates
+
+Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
+D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
+by sequential composition all verbs together lose at most the charge's epsilon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist import law
+from dphist.counts import Counts
+from dphist.domain import Domain
+from dphist.errors import PrivacyError, UsageError
+from dphist.groups import Groups
+from dphist.privacy import noise
+from dphist.privacy.ledger import Charge, MemoryLedger
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Noisy whole numbers and the public scale of their noise: one for all, or one each."""
+
+    values: Ints
+    scale: float | Floats
+
+    @property
+    def variance(self) -> float | Floats:
+        """The exact variance of the noise, infinite where nothing was measured."""
+        return law.variance(self.scale)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one verb took of the budget."""
+
+    purpose: str
+    share: Fraction
+    epsilon: Fraction
+
+
+class Score(Protocol):
+    """Whole-number scores of some candidates, computed from exact counts behind the door.
+
+    A score is a pure kernel: it keeps nothing of what it is given. ``sensitivity`` bounds the change
+    of any one score when one count changes by one; ``monotone`` says that such a change moves all
+    scores the same way. Both are declared beside the kernel and tested on generated neighbours.
+    """
+
+    sensitivity: int
+    monotone: bool
+
+    def __call__(self, counts: Ints) -> Ints:
+        """Return one score per candidate; more is better."""
+
+
+class Curator:
+    """Holds exact counts and a paid charge; answers only through noise."""
+
+    def __init__(self, counts: Counts, charge: Charge, *, source: noise.Source | None = None) -> None:
+        self.__counts = counts
+        self.__charge = charge
+        self.__source = noise.Secure() if source is None else source
+        self.__spent: list[Spent] = []
+
+    @classmethod
+    def simulated(cls, counts: Counts, *, epsilon: Fraction, seed: int) -> Curator:
+        """Return a curator of public or made-up counts that repeats itself and pays nobody."""
+        charge = MemoryLedger().charge(epsilon, mechanism="simulated", what="public counts")
+        return cls(counts, charge, source=noise.Simulated(seed))
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain."""
+        return self.__counts.domain
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The whole budget of this release."""
+        return self.__charge.epsilon
+
+    @property
+    def sensitivity(self) -> int:
+        """By how much one unit can change the counts, in all: public, declared with the unit."""
+        return self.__counts.sensitivity
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee protects."""
+        return self.__counts.unit
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the noise can be repeated, so that nothing here is private."""
+        return self.__source.simulated
+
+    @property
+    def spent(self) -> tuple[Spent, ...]:
+        """What each verb took, in order."""
+        return tuple(self.__spent)
+
+    def scale(self, share: Fraction) -> float:
+        """Return the scale that ``measure`` would use for a share: public, free, to plan ahead with."""
+        return noise.scale_for(self.epsilon * share, self.sensitivity)
+
+    def measure(self, groups: Groups, *, share: Fraction) -> Noisy:
+        """Return the noisy total of each group of a partition.
+
+        Sensitivity: the groups are disjoint, so the totals change by at most sum |x_i - x'_i| <= D in
+        all. Discrete Laplace noise of scale D/e on each makes any output at most exp(e) times likelier
+        on one neighbour than on the other: the log ratio is at most (e/D) times the change of the totals.
+        """
+        self.__check_groups(groups)
+        draws, scale = noise.laplace(
+            self.__take(share, f"totals of {groups.k} disjoint groups"),
+            sensitivity=self.sensitivity,
+            size=groups.k,
+            source=self.__source,
+        )
+        draws += groups.totals(self.__counts.values)
+        return Noisy(draws, scale)
+
+    def measure_ranges(
+        self, groups: Groups, lo: Ints, hi: Ints, *, parts: Ints, whole: int, share: Fraction
+    ) -> Noisy:
+        """Return noisy totals of runs of groups, run i being groups lo[i] to hi[i]-1.
+
+        Run i gets ``parts[i]/whole`` of this share's epsilon e; a run with no part is not measured.
+        Runs may nest or overlap in any way, as long as no group is charged more than the whole.
+
+        Sensitivity: noise of scale D * whole/(parts[i] * e) on run i costs (parts[i]/whole) * (e/D) times
+        the change of its total. Adding up over runs, a change of bin j by d_j costs at most
+        d_j * (e/D) * (sum of parts of the runs that contain j)/whole. The sum is at most ``whole`` for every
+        group: it is computed below, in integers, from the runs themselves and not from any tree they are
+        said to form. So the loss is at most (e/D) * sum d_j <= e.
+        """
+        self.__check_groups(groups)
+        lo, hi, parts = (np.asarray(a) for a in (lo, hi, parts))
+        if any(a.dtype.kind not in "iu" or a.shape != lo.shape or a.ndim != 1 for a in (lo, hi, parts)):
+            raise UsageError("runs need three integer arrays of one length: lo, hi and parts.")
+        lo, hi, parts = (a.astype(np.int64) for a in (lo, hi, parts))
+        if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
+            raise UsageError(f"every run must be a range within the {groups.k} groups, 0 <= lo < hi.")
+        if parts.min() < 0 or not 0 < whole <= 1 << 40 or int(parts.max()) > whole:
+            raise PrivacyError("a run's part must lie between 0 and the whole, the whole up to 2**40.")
+        if lo.size > (1 << 62) // whole:
+            raise UsageError("too many runs for exact budget arithmetic; use a smaller whole.")
+        change = np.zeros(groups.k + 1, dtype=np.int64)
+        np.add.at(change, lo, parts)
+        np.subtract.at(change, hi, parts)
+        worst = int(np.cumsum(change).max())
+        if worst > whole:
+            raise PrivacyError(f"the runs over one group take {worst} parts of {whole}: more than all.")
+        draws, scales = noise.laplace_each(
+            self.__take(share, f"totals of {int((parts > 0).sum())} runs of groups"),
+            sensitivity=self.sensitivity,
+            parts=parts,
+            whole=whole,
+            source=self.__source,
+        )
+        prefix = np.concatenate([[0], np.cumsum(groups.totals(self.__counts.values))])
+        measured = parts > 0
+        draws[measured] += (prefix[hi] - prefix[lo])[measured]
+        return Noisy(draws, scales)
+
+    def choose(self, score: Score, *, share: Fraction) -> int:
+        """Return the candidate whose score plus one-sided noise is greatest, the first of equals.
+
+        Report-noisy-max with geometric noise Z >= 0, P(Z >= k) = exp(-k/s), on integer scores q; it is
+        permute-and-flip (Ding et al. 2021), never worse than the exponential mechanism. One unit moves a
+        score by at most B = D * score.sensitivity. Fix the winner c and all noise but Z_c: c wins iff
+        Z_c >= T, T an integer set by the other candidates less q_c, the fixed tie order included. From
+        one neighbour to the other T moves by at most 2B, or by B when all scores move the same way (the
+        rivals' best moves by 0 to B, q_c by 0 to B, and T is their difference). For every integer T and
+        t >= 0, P(Z >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e, or B/e if monotone, loses at most e.
+        """
+        scores = score(self.__counts.values.copy())
+        if scores.dtype.kind != "i" or scores.ndim != 1 or not scores.size:
+            raise PrivacyError("a score must be one whole number per candidate.")
+        if int(np.abs(scores).max()) > 1 << 62:
+            raise PrivacyError("a score is above 2**62 and could overflow once noise is added.")
+        bound = self.sensitivity * score.sensitivity * (1 if score.monotone else 2)
+        draws, _ = noise.geometric(
+            self.__take(share, f"choice among {scores.size} candidates"),
+            sensitivity=bound,
+            size=scores.size,
+            source=self.__source,
+        )
+        return int(np.argmax(scores + draws))
+
+    def __check_groups(self, groups: Groups) -> None:
+        if groups.n != self.domain.n:
+            raise UsageError(f"the partition covers {groups.n} bins and the domain has {self.domain.n}.")
+
+    def __take(self, share: Fraction, purpose: str) -> Charge:
+        part = self.__charge.take(share, purpose)
+        self.__spent.append(Spent(purpose, share, part.epsilon))
+        return part
+
+    def __repr__(self) -> str:
+        return f"Curator(<{self.domain.n} exact counts, private>, epsilon={self.epsilon})"

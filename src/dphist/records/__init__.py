@@ -1,0 +1,222 @@
+"""Records to counts: one group-by, pushed down to where the records are.
+
+``count`` is the only door. Files, databases and dataframes are counted by DuckDB with a query that
+``sql`` builds in the engine's dialect; plain arrays are counted in place. What leaves is ``Counts``
+over every bin of the domain, with the sensitivity of the unit it was bounded for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.counts import Counts
+from dphist.domain import Axis, Categories, Domain, Outside, whole
+from dphist.errors import DataError, UsageError
+
+__all__ = ["count"]
+
+_CHUNK = 1 << 20  # values binned at a time, so that the copies stay small
+_VALUE = "value"  # the column name a bare series gets
+_FRAMES = ("pandas", "polars", "pyarrow")
+
+
+def count(
+    data: Any,
+    domain: Domain,
+    *,
+    columns: str | Sequence[str] = (),
+    where: str | None = None,
+    outside: Outside = "drop",
+    nulls: Literal["drop"] = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    table: str | None = None,
+    progress: bool = False,
+) -> Counts:
+    """Return how many records fall into each bin of the domain.
+
+    Args:
+        data: an array or list (two of them for a grid), a pandas, polars or Arrow table, or the path
+            of a CSV, TSV, JSON lines or Parquet file, a glob or folder of those, a DuckDB or an
+            SQLite database.
+        columns: one column per axis: a name, or an SQL expression such as ``"a + b"``.
+        where: an SQL condition; only records for which it is true are counted.
+        outside: records beyond the domain are dropped, or moved to its nearest bin.
+        nulls: records whose value is null or NaN are dropped.
+        unit: the column that says whose record it is; None when a record is its own unit.
+        max_contributions: how many records of one unit are counted at most.
+        table: the table of a database, or a SELECT of rows from it.
+        progress: show on stderr how far a long count is, when that is a terminal.
+
+    With a unit, at most k = ``max_contributions`` of each unit's records are kept, after the filter
+    and after records without a bin are gone. **The counts then have sensitivity k.** Proof: let D'
+    be D with all records of one unit p added. Filter, binning and clipping look at one record at a
+    time (``sql.expression`` refuses whatever does not), so the records of everybody else reach the
+    choice unchanged. Every record draws a uniform number, independently of all others and of the
+    data, and a unit keeps its k records with the least draws: what the others keep is a function of
+    their own draws, whose law is the same for D and D'. Couple the two by giving the others the same
+    draws; then the counts differ by what p keeps, at most k records, each adding 1 to one bin:
+    ||c(D') - c(D)||_1 <= k, for every value of the draws. A mechanism that is epsilon-private for
+    counts at that distance is so given the draws, hence also on average over them. (How uniform the
+    draws are touches which records are kept, never how many.) A record whose unit is null or NaN is a
+    unit of its own and adds at most 1 <= k. With ``unit=None`` a record adds 1 to one bin.
+    """
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    k = _check(domain, names, outside, nulls, unit, max_contributions)
+    frame, names = _as_frame(data, names)
+    if frame is None:
+        if names or where is not None or unit is not None or table is not None:
+            raise UsageError(
+                "columns, where, unit and table go with a table of named columns; "
+                "give a dataframe or a file instead of a bare array."
+            )
+        return Counts(_count_arrays(_arrays(data, domain), domain, outside), domain)
+
+    from dphist.records import duck, sql
+
+    with duck.connect(frame, table=table, progress=progress) as engine:
+        query = sql.counting_query(
+            engine, domain, columns=names, where=where, outside=outside, unit=unit, max_contributions=k
+        )
+        bins, tallies = engine.run(query)
+    totals = np.zeros(domain.n, dtype=np.int64)  # every bin is there, also those nobody fell into
+    totals[bins] = tallies
+    return Counts(totals, domain, sensitivity=k, unit=_unit_words(unit, k))
+
+
+def _check(
+    domain: Domain, columns: tuple[str, ...], outside: str, nulls: str, unit: str | None, limit: object
+) -> int:
+    """Refuse wrong arguments before any record is read; return the sensitivity."""
+    if not isinstance(domain, Domain):
+        raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
+    if outside not in ("drop", "clip"):
+        raise UsageError(f"outside must be 'drop' or 'clip', not {outside!r}.")
+    if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
+        raise UsageError("categories have no ends to clip to; declare other=True instead.")
+    if nulls != "drop":
+        raise UsageError(f"nulls must be 'drop', not {nulls!r}: records without a value are left out.")
+    if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
+        raise UsageError(f"a column must be a name or an SQL expression, not {odd[0]!r}.")
+    if unit is not None and (not isinstance(unit, str) or not unit.strip()):
+        raise UsageError(f"unit must be the name of a column, not {unit!r}.")
+    k = whole(limit, "max_contributions")
+    if k < 1:
+        raise UsageError(f"max_contributions must be at least 1, not {k}.")
+    if unit is None and k != 1:
+        raise UsageError(
+            f"max_contributions={k} needs unit=, the column that says whose record it is; "
+            "without it every record is its own unit and counts once."
+        )
+    return k
+
+
+def _unit_words(unit: str | None, k: int) -> str:
+    if unit is None:
+        return "one record"
+    return f"one {unit} with at most {k} record{'s' if k > 1 else ''}"
+
+
+def _as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tuple[str, ...]]:
+    """Return what the engine can scan and the columns to take from it; None for bare arrays."""
+    if isinstance(data, str | os.PathLike):
+        return Path(data), columns
+    package = type(data).__module__.partition(".")[0]
+    if package not in _FRAMES:
+        return None, columns
+    if hasattr(data, "to_frame") and not hasattr(data, "columns"):  # a pandas or polars Series, or an Index
+        return data.to_frame(name=_VALUE), columns or (_VALUE,)
+    if package == "pyarrow" and not hasattr(data, "schema"):  # an Arrow array
+        import pyarrow
+
+        return pyarrow.table({_VALUE: data}), columns or (_VALUE,)
+    return data, columns
+
+
+def _arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
+    """Return one array of plain values per axis, of one length."""
+    if isinstance(data, dict) or not isinstance(data, Sequence | np.ndarray):
+        raise UsageError(
+            f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, polars "
+            "or Arrow table, or the path of a file."
+        )
+    parts: Sequence[Any] = [data]
+    if len(domain.axes) == 2:
+        if isinstance(data, np.ndarray) or len(data) != 2:
+            raise UsageError("a grid needs a pair of arrays: (values of the rows, values of the columns).")
+        parts = data
+    arrays = [_plain(part, axis) for part, axis in zip(parts, domain.axes, strict=True)]
+    if len({len(a) for a in arrays}) > 1:
+        raise DataError("the two arrays have different lengths; each record needs a value in both.")
+    return arrays
+
+
+def _plain(values: Any, axis: Axis) -> NDArray[Any]:
+    """Return numbers as float64 or integers, labels as objects; never quote a value in an error."""
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            cells = values.data.astype(object)
+            cells[np.ma.getmaskarray(values)] = None
+            values = cells
+        array = np.asarray(values, dtype=object if isinstance(axis, Categories) else None)
+    except ValueError:
+        raise DataError("the values are ragged: give one flat list or array per axis.") from None
+    if array.ndim != 1:
+        raise DataError(f"the values must be a flat list or array, not one of {array.ndim} dimensions.")
+    if isinstance(axis, Categories):
+        return array
+    if array.dtype.kind in "biuf":
+        return array
+    if array.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in array):
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    kind = "text" if array.dtype.kind in "USO" else str(array.dtype)
+    raise DataError(
+        f"the values are {kind}, and these bins need numbers; convert them, or declare categories."
+    )
+
+
+def _count_arrays(arrays: list[NDArray[Any]], domain: Domain, outside: Outside) -> NDArray[np.int64]:
+    """Count arrays in place, a chunk at a time."""
+    totals = np.zeros(domain.n, dtype=np.int64)
+    for chunk in _chunks(arrays):
+        bins = np.zeros(chunk[0].size, dtype=np.int64)
+        kept = np.ones(chunk[0].size, dtype=np.bool_)
+        for axis, part in zip(domain.axes, chunk, strict=True):
+            at = axis.index(_labels(part) if isinstance(axis, Categories) else part, outside)
+            kept &= at >= 0
+            bins = bins * axis.n + at
+        totals += np.bincount(bins[kept], minlength=domain.n)
+    return totals
+
+
+def _chunks(arrays: list[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
+    for start in range(0, arrays[0].size, _CHUNK):
+        yield [a[start : start + _CHUNK] for a in arrays]
+
+
+def _labels(cells: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as the engine writes them: text as it is, whole numbers in digits, true and false."""
+    return np.array([_label(cell) for cell in cells.tolist()], dtype=object)
+
+
+def _label(cell: object) -> str | None:
+    if isinstance(cell, str):
+        return str(cell)
+    if cell is None or (isinstance(cell, float | np.floating) and np.isnan(cell)):
+        return None
+    if isinstance(cell, bool | np.bool_):
+        return "true" if cell else "false"
+    if isinstance(cell, int | np.integer):
+        return str(int(cell))
+    raise DataError(
+        f"categories are text, whole numbers or booleans, not {type(cell).__name__}; convert the values."
+    )

@@ -1,0 +1,328 @@
+"""Release files (docs/release-format.md): written whole or not at all, read with suspicion."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.domain import Domain
+from dphist.errors import DphistError, OutputError, ReleaseFileError
+from dphist.groups import Floats, Groups
+from dphist.release.core import Release, SpentShare
+from dphist.release.margins import error_from_dict
+from dphist.release.plain import plain
+from dphist.release.show import columns, decimal
+
+FORMAT, VERSION = "dphist-release", 1
+PARQUET_KEY = "dphist"
+ENDINGS = (".json", ".parquet", ".csv")
+EXACT = float(1 << 53)  # below it every whole number is a double and back
+
+
+def header(release: Release) -> dict[str, Any]:
+    """Return the document without its values."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "simulated": release.simulated,
+        "method": release.method,
+        "parameters": plain(release.parameters),
+        "epsilon": str(release.epsilon),
+        "charges": [
+            {"purpose": c.purpose, "share": str(c.share), "epsilon": str(c.epsilon)} for c in release.charges
+        ],
+        "unit": release.unit,
+        "sensitivity": release.sensitivity,
+        "domain": release.domain.to_dict(),
+        "groups": release.groups.to_dict(),
+        "error": release.error.to_dict(),
+        "provenance": plain(release.provenance),
+        "versions": plain(release.versions),
+        "created": release.created,
+        "post": release.post,
+    }
+
+
+def document(release: Release) -> dict[str, Any]:
+    """Return the whole document; the presentable values are there for other programs to read."""
+    whole = header(release) | {"raw": _numbers(release.raw)}
+    return whole if release.post == "none" else whole | {"values": _numbers(release.presentable)}
+
+
+def save(release: Release, path: str | os.PathLike[str]) -> Path:
+    """Write a release in the format its path's ending names."""
+    target = Path(path)
+    ending = target.suffix.lower()
+    if ending == ".json":
+        text = release.to_json()
+        _replace(target, lambda file: file.write_text(text, encoding="utf-8"))
+    elif ending == ".parquet":
+        _replace(target, lambda file: _write_parquet(release, file))
+    elif ending == ".csv":
+        _replace(target, lambda file: _write_csv(release, file))
+    else:
+        raise OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> Release:
+    """Read a release that was saved as .json or .parquet."""
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise ReleaseFileError(f"there is no file {str(file)!r}; check the path.") from None
+    except IsADirectoryError:
+        raise ReleaseFileError(f"{str(file)!r} is a directory; name the file in it.") from None
+    except OSError as error:
+        raise ReleaseFileError(f"{str(file)!r} cannot be read: {error.strerror}.") from None
+    if not content.strip():
+        raise ReleaseFileError(f"{file.name!r} is empty: it was never written whole. Save the release again.")
+    if content.startswith(b"PAR1"):
+        return _read_parquet(file)
+    if content.startswith(b"# dphist"):
+        raise ReleaseFileError(
+            f"{file.name!r} is a table for other programs and lacks what a release needs; "
+            "load the .json or .parquet of the same release."
+        )
+    return read_document(_parse(content, file.name), repr(file.name))
+
+
+def read_document(described: object, name: str) -> Release:
+    """Return the release a document describes, or say why it is none."""
+    if not isinstance(described, Mapping) or described.get("format") != FORMAT:
+        raise ReleaseFileError(
+            f"{name} is not a dphist release: give a file that Release.save wrote as .json or .parquet."
+        )
+    version = described.get("version")
+    if type(version) is not int or version < 1:
+        raise ReleaseFileError(f"{name} is damaged: its version is {version!r}. Fetch it again.")
+    if version > VERSION:
+        raise ReleaseFileError(
+            f"{name} was written by a later dphist (format {version}, this one reads up to {VERSION}): "
+            "pip install --upgrade dphist."
+        )
+    try:
+        return _build(described)
+    except KeyError as error:
+        raise ReleaseFileError(
+            f"{name} is damaged: it lacks {error}. Fetch it again, or upgrade dphist."
+        ) from None
+    except (DphistError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ReleaseFileError(f"{name} is damaged: {error} Fetch it again, or upgrade dphist.") from None
+
+
+def _build(described: Mapping[str, Any]) -> Release:
+    domain = Domain.from_dict(described["domain"])
+    raw = _values(described["raw"], domain.n)
+    groups = described["groups"]
+    # Looked at before it is built: a damaged number must not ask for all the memory there is.
+    if groups["kind"] not in ("singletons", "runs"):
+        raise ValueError(f"unknown kind of groups {groups['kind']!r}; it may come from a later version.")
+    if groups["kind"] == "singletons" and groups["n"] != domain.n:
+        raise ValueError("its groups are for another number of bins.")
+    release = Release(
+        domain=domain,
+        raw=raw,
+        post=described["post"],
+        groups=Groups.from_dict(groups),
+        error=error_from_dict(described["error"], n=domain.n),
+        epsilon=_fraction(described["epsilon"]),
+        charges=tuple(
+            SpentShare(_text(c["purpose"]), _fraction(c["share"]), _fraction(c["epsilon"]))
+            for c in described["charges"]
+        ),
+        unit=_text(described["unit"]),
+        sensitivity=described["sensitivity"],
+        method=_text(described["method"]),
+        parameters=_mapping(described["parameters"]),
+        provenance=_mapping(described["provenance"]),
+        versions=_mapping(described["versions"]),
+        created=_text(described["created"]),
+        simulated=_flag(described["simulated"]),
+    )
+    if "values" in described:
+        values = _values(described["values"], domain.n)
+        if not np.allclose(values, release.presentable, rtol=1e-9, atol=1e-6):
+            raise ValueError("its values do not follow from its raw values.")
+    return release
+
+
+def _parse(content: bytes, name: str) -> object:
+    try:
+        return json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise ReleaseFileError(f"{name!r} is not text: it is no dphist release, or it is damaged.") from None
+    except json.JSONDecodeError as error:
+        raise ReleaseFileError(
+            f"{name!r} is not whole JSON (line {error.lineno}, column {error.colno}: {error.msg}): it is cut "
+            "short, damaged or something else. Fetch or save it again."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ReleaseFileError(f"{name!r} is damaged: {error} Fetch it again, or upgrade dphist.") from None
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"it holds {word}, which is no number of a release.")
+
+
+def _values(numbers: object, n: int) -> Floats:
+    if not isinstance(numbers, list) or len(numbers) != n:
+        found = len(numbers) if isinstance(numbers, list) else "no list of"
+        raise ValueError(f"its domain has {n} bins and it holds {found} values.")
+    if not set(map(type, numbers)) <= {int, float}:
+        raise ValueError("a value is not a number.")
+    return np.array(numbers, dtype=np.float64)
+
+
+def _fraction(text: object) -> Fraction:
+    # Not all that Fraction reads: "1e999999999" would take all the memory there is.
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?", text):
+        raise ValueError(f"{str(text)[:40]!r} is not a fraction such as '1/10'.")
+    return Fraction(text)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:40]!r} should be text.")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r} should be true or false.")
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{str(value)[:40]!r} should be an object.")
+    return value
+
+
+def _numbers(values: Floats) -> list[int | float]:
+    """Return values as numbers that read back as the same doubles; whole ones without a fraction."""
+    whole = (values == np.trunc(values)) & (np.abs(values) <= EXACT)
+    if whole.all():
+        return list(values.astype(np.int64).tolist())
+    return [int(v) if w else v for v, w in zip(values.tolist(), whole.tolist(), strict=True)]
+
+
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    """Let a function write a file beside the target, then put it in the target's place in one step."""
+    target = target.resolve()  # through links: the file they point at is replaced, not the link
+    if target.is_dir():
+        raise OutputError(f"{str(target)!r} is a directory; name a file in it.")
+    if target.exists() and not target.is_file():
+        raise OutputError(f"{str(target)!r} is not an ordinary file and is left alone; choose another.")
+    if not target.parent.is_dir():
+        raise OutputError(f"there is no directory {str(target.parent)!r}; create it first.")
+    beside = target.parent / f".dphist-{os.getpid()}-{time.monotonic_ns()}.tmp"
+    try:
+        beside.open("xb").close()
+        write(beside)
+        _sync(beside)
+        os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OutputError(_why(error, target)) from error
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
+def _why(error: OSError, target: Path) -> str:
+    left = "What was there before is untouched."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{str(target)!r} cannot be written: no permission. Choose another place. {left}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{str(target)!r} cannot be written: the disk is full. Free some space and save again. {left}"
+    return f"{str(target)!r} cannot be written: {error.strerror or error}. Save again or elsewhere. {left}"
+
+
+def _write_csv(release: Release, file: Path) -> None:
+    table = columns(release)
+    with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
+        for name, text in (
+            ("method", release.method),
+            ("epsilon", decimal(release.epsilon)),
+            ("unit", release.unit),
+            ("simulated", "yes: not private" if release.simulated else "no"),
+        ):
+            out.write(f"# dphist {name}: {' '.join(text.split())}\n")
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(table)
+        rows.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+
+
+def _cells(column: NDArray[Any]) -> list[Any]:
+    if column.dtype.kind != "f":
+        return list(column.tolist())
+    finite = np.isfinite(column)
+    filled = _numbers(np.where(finite, column, 0.0))
+    if finite.all():
+        return filled
+    both = zip(column.tolist(), filled, strict=True)
+    return ["" if math.isnan(v) else v if math.isinf(v) else number for v, number in both]
+
+
+def _write_parquet(release: Release, file: Path) -> None:
+    import duckdb
+
+    table = {
+        name: np.array([str(v).encode("utf-8", "backslashreplace").decode() for v in column], dtype=object)
+        if column.dtype == object
+        else column
+        for name, column in columns(release).items()
+    }
+    text = json.dumps(header(release), allow_nan=False)
+    try:
+        with duckdb.connect() as db:
+            db.register("bins", table)
+            db.execute(
+                f"COPY (FROM bins) TO ? (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{PARQUET_KEY}: ?}})",
+                [str(file), text],
+            )
+    except duckdb.Error as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+
+
+def _read_parquet(file: Path) -> Release:
+    import duckdb
+
+    try:
+        with duckdb.connect() as db:
+            found = db.execute(
+                "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [str(file), PARQUET_KEY]
+            ).fetchall()
+            if len(found) != 1:
+                raise ReleaseFileError(
+                    f"{file.name!r} is Parquet but not a dphist release: give a file that Release.save wrote."
+                )
+            raw = db.execute("SELECT raw::DOUBLE AS raw FROM read_parquet(?)", [str(file)]).fetchnumpy()[
+                "raw"
+            ]
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise ReleaseFileError(f"{file.name!r} is damaged: {reason}. Fetch or save it again.") from None
+    described = _parse(found[0][0], file.name)
+    if isinstance(described, dict):
+        described["raw"] = np.ma.filled(raw, np.nan).tolist()
+    return read_document(described, repr(file.name))

@@ -1,0 +1,30 @@
+"""Plain JSON values that cannot be changed, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dphist.errors import UsageError
+
+
+def still(value: Any, name: str) -> Any:
+    """Return an unchangeable copy of a JSON value: lists become tuples."""
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise UsageError(f"{name} must have strings for keys, to be written as JSON.")
+        return MappingProxyType({key: still(inner, name) for key, inner in value.items()})
+    if isinstance(value, list | tuple):
+        return tuple(still(inner, name) for inner in value)
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise UsageError(f"{name} must hold plain JSON values, and {value!r} is none.")
+
+
+def plain(value: Any) -> Any:
+    """Return a JSON value with the dictionaries and lists that the json module writes."""
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, tuple) else value

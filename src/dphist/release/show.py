@@ -1,0 +1,201 @@
+"""How a release shows itself: axes for plotting libraries, a tidy table, a picture, a line, a small page."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.domain import Axis, Categories, Integers
+from dphist.errors import UsageError
+from dphist.release.core import Release
+
+if TYPE_CHECKING:
+    from dphist.plots import Picture
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What plotting libraries want to know of an axis."""
+
+    discrete: bool
+    circular: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class AxisView:
+    """An axis as the UHI protocol describes it: a sequence of intervals, whole numbers or labels."""
+
+    axis: Axis
+
+    @property
+    def traits(self) -> Traits:
+        """Whether bins are single values rather than intervals."""
+        return Traits(discrete=isinstance(self.axis, Categories | Integers))
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """The edges; for categories their positions."""
+        return self.axis.edges
+
+    def __len__(self) -> int:
+        return self.axis.n
+
+    def __getitem__(self, index: int) -> tuple[float, float] | int | str:
+        i = range(self.axis.n)[index]
+        if isinstance(self.axis, Integers):
+            return self.axis.low + i
+        if isinstance(self.axis, Categories):
+            return "(other)" if i == len(self.axis.labels) else self.axis.labels[i]
+        return float(self.axis.edges[i]), float(self.axis.edges[i + 1])
+
+    def __iter__(self) -> Iterator[tuple[float, float] | int | str]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"AxisView({self.axis.kind}, {len(self)} bins)"
+
+
+def columns(release: Release, *, level: float = 0.95) -> Columns:
+    """Return the tidy table: where each bin is, its value, its raw value and its interval."""
+    axes, shape = release.domain.axes, release.domain.shape
+    table: Columns = {}
+    for i, axis in enumerate(axes):
+        prefix = "" if len(axes) == 1 else ("x_", "y_")[i]
+        along = [-1 if j == i else 1 for j in range(len(axes))]
+        for name, column in _axis_columns(axis).items():
+            table[prefix + name] = np.broadcast_to(column.reshape(along), shape).ravel()
+    low, high = release.intervals(level=level)
+    return table | {
+        "value": release.presentable,
+        "raw": release.raw,
+        "low": low.ravel(),
+        "high": high.ravel(),
+    }
+
+
+def _axis_columns(axis: Axis) -> Columns:
+    if isinstance(axis, Categories):
+        return {"label": np.array(axis.names(), dtype=object)}
+    edges = axis.edges.astype(np.int64) if isinstance(axis, Integers) else axis.edges
+    return {"lo": edges[:-1], "hi": edges[1:]}
+
+
+def frame(release: Release, library: Literal["pandas", "pyarrow", "polars"], *, level: float) -> Any:
+    """Return the tidy table as a dataframe of an optional library."""
+    try:
+        module = importlib.import_module(library)
+    except ImportError as error:
+        raise UsageError(f"this needs {library}: pip install 'dphist[frames]'.") from error
+    # Copies: a dataframe's owner may write into it, a release never changes.
+    table = {name: np.array(column) for name, column in columns(release, level=level).items()}
+    return module.table(table) if library == "pyarrow" else module.DataFrame(table)
+
+
+def decimal(number: Fraction) -> str:
+    """Return a fraction as people write it: 0.1, or 1/3 where no decimal is exact."""
+    text = repr(float(number))
+    return text.removesuffix(".0") if Fraction(text) == number else str(number)
+
+
+def one_line(release: Release) -> str:
+    """Return what there is to know in one line."""
+    stamp = ", SIMULATED" if release.simulated else ""
+    bins = " x ".join(str(n) for n in release.domain.shape)
+    unit = " ".join(release.unit.split())
+    return (
+        f"Release({release.method!r}, {bins} bins, epsilon={decimal(release.epsilon)}, unit={unit!r}{stamp})"
+    )
+
+
+def subtitle(release: Release, level: float | None) -> str:
+    """Return the line under a picture's title."""
+    parts = [f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
+    if level is not None:
+        parts.append(f"band: {100 * level:g} % for each bin on its own")
+    if release.simulated:
+        parts.append("SIMULATED: not private")
+    return "; ".join(parts)
+
+
+def draw(
+    release: Release, *, scale: Literal["linear", "log"], level: float, truth: ArrayLike | None
+) -> Picture:
+    """Return the picture of a release."""
+    from dphist import plots
+
+    if len(release.domain.axes) == 2:
+        if truth is not None:
+            raise UsageError("a grid is drawn as a map of one release; plot the truth separately.")
+        return plots.heatmap_chart(
+            release.domain,
+            release.values(),
+            title=release.method,
+            subtitle=subtitle(release, None),
+            x_title=_title(release, 0),
+            y_title=_title(release, 1),
+        )
+    low, high = release.intervals(level=level)
+    finite = np.isfinite(low)
+    low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
+    known = bool(finite.any())
+    if release.post != "none":  # the truth is not negative: cutting there loses no coverage
+        low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
+    return plots.histogram_chart(
+        release.domain,
+        release.values(),
+        low=low if known else None,
+        high=high if known else None,
+        title=release.method,
+        subtitle=subtitle(release, level if known else None),
+        scale=scale,
+        truth=truth,
+        x_title=_title(release, 0),
+    )
+
+
+def _title(release: Release, axis: int) -> str:
+    """Return the name of the column an axis was counted over, if the release knows it."""
+    columns: Any = release.provenance.get("column")
+    names = (columns,) if isinstance(columns, str) else columns
+    if isinstance(names, tuple) and len(names) == len(release.domain.axes) and isinstance(names[axis], str):
+        return str(names[axis])
+    return ""
+
+
+def facts(release: Release) -> list[tuple[str, str]]:
+    """Return the release's main facts as names and texts."""
+    known = [
+        ("method", release.method),
+        ("bins", " x ".join(str(n) for n in release.domain.shape)),
+        ("epsilon", decimal(release.epsilon)),
+        ("protects", f"{release.unit} (sensitivity {release.sensitivity})"),
+        ("values", release.post if release.post != "none" else "as estimated"),
+        ("error", release.error.words),
+        ("created", release.created),
+    ]
+    if release.simulated:
+        known.insert(0, ("SIMULATED", "the noise came from a seed; this protects nobody"))
+    return known
+
+
+def page(release: Release) -> str:
+    """Return a picture and the facts as HTML; every text is escaped."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+        for name, text in facts(release)
+    )
+    try:
+        picture = f"<div>{release.plot().to_svg()}</div>"
+    except Exception:  # a notebook shall show the facts even where no picture can be drawn
+        picture = ""
+    return f"<div>{picture}<table>{rows}</table></div>"

@@ -1,0 +1,92 @@
+"""The contracts of the four slots: what each component may see and what it hands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.accuracy import ErrorModel
+from dphist.domain import Domain
+from dphist.groups import Groups
+from dphist.privacy.curator import Curator, Noisy
+from dphist.workload import Workload
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+Rough: TypeAlias = Noisy | None  # noisy counts, one per bin, or nothing
+Order: TypeAlias = Ints | None  # the bins in order; None is the domain's own
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """What an estimator hands on: unbiased values, one per bin, and what is known of their error."""
+
+    values: Floats
+    error: ErrorModel
+
+
+class Step:
+    """What all components share: two flags that the pipeline checks, and a look before anything is paid."""
+
+    spends: ClassVar[bool] = False
+    needs_rough: ClassVar[bool] = False
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Raise UsageError if this component cannot serve the domain or the workload."""
+
+
+class Initializer(Protocol):
+    """Makes rough counts that later steps may look at for free."""
+
+    spends: ClassVar[bool]
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse what it cannot serve, before anything is charged."""
+
+    def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
+        """Return rough counts, one per bin, or None."""
+
+
+class Orderer(Protocol):
+    """Arranges the bins so that alike ones are neighbours; looks at rough counts only."""
+
+    needs_rough: ClassVar[bool]
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse what it cannot serve, before anything is charged."""
+
+    def __call__(self, domain: Domain, rough: Rough) -> Order:
+        """Return the bins in order, or None for the domain's own order."""
+
+
+class Partitioner(Protocol):
+    """Decides which bins share a value."""
+
+    spends: ClassVar[bool]
+    needs_rough: ClassVar[bool]
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse what it cannot serve, before anything is charged."""
+
+    def __call__(self, curator: Curator, rough: Rough, order: Order, *, share: Fraction) -> Groups:
+        """Return a partition of all bins."""
+
+
+class Estimator(Protocol):
+    """Measures what is still to be measured and works out a value for every bin."""
+
+    spends: ClassVar[bool]
+    needs_rough: ClassVar[bool]
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse what it cannot serve, before anything is charged."""
+
+    def __call__(
+        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
+    ) -> Estimated:
+        """Return values for every bin and their error model."""

@@ -1,0 +1,167 @@
+"""The boundary is guarded by machines, and every guard is shown a violation that it must catch."""
+
+import ast
+import io
+import shutil
+import subprocess
+import sys
+import textwrap
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "dphist"
+BIN = Path(sys.executable).parent
+
+FORBIDDEN = {"rng", "prng", "seed", "random_state", "generator"}
+MAY_SEED = {("api.py", "simulate")}  # public or made-up counts only; the result is stamped simulated
+
+
+def seeded_parameters(path, text):
+    """Return the functions of a file that take randomness as an argument though they must not."""
+    if path.parts[:1] in {("privacy",), ("bench",)}:
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            a = node.args
+            names = {arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg] if arg}
+            name = getattr(node, "name", "<lambda>")
+            if names & FORBIDDEN and (str(path), name) not in MAY_SEED:
+                found.append(name)
+    return found
+
+
+def misplaced_calls(path, text, names, homes):
+    """Return calls of private constructors outside the files that may make them."""
+    if str(path) in homes:
+        return []
+    return [
+        node.func.id
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    ]
+
+
+def sources():
+    return [(p.relative_to(SOURCE), p.read_text("utf-8")) for p in sorted(SOURCE.rglob("*.py"))]
+
+
+def test_a_planted_seed_is_caught():
+    planted = "def step(curator, *, seed=0):\n    pass\nf = lambda rng: rng\n"
+    assert seeded_parameters(Path("steps/order.py"), planted) == ["step", "<lambda>"]
+    assert seeded_parameters(Path("privacy/noise.py"), planted) == []
+    assert seeded_parameters(Path("api.py"), "def simulate(seed): pass\ndef other(seed): pass") == ["other"]
+
+
+def test_no_function_outside_the_boundary_takes_randomness():
+    assert {str(p): found for p, t in sources() if (found := seeded_parameters(p, t))} == {}
+
+
+CHARGE_HOMES = {"privacy/ledger.py"}
+CURATOR_HOMES = {"privacy/curator.py", "api.py"}
+
+
+def test_a_planted_charge_is_caught():
+    planted = "from dphist.privacy.ledger import Charge\nfree = Charge(1)\n"
+    assert misplaced_calls(Path("steps/estimate.py"), planted, {"Charge"}, CHARGE_HOMES) == ["Charge"]
+    assert misplaced_calls(Path("privacy/ledger.py"), planted, {"Charge"}, CHARGE_HOMES) == []
+
+
+@pytest.mark.parametrize(("name", "homes"), [("Charge", CHARGE_HOMES), ("Curator", CURATOR_HOMES)])
+def test_charges_and_curators_are_made_in_one_place(name, homes):
+    assert {str(p): found for p, t in sources() if (found := misplaced_calls(p, t, {name}, homes))} == {}
+
+
+LINTED = {
+    "numpy.random in a step": ("steps/order.py", "import numpy as np\nx = np.random.laplace()\n"),
+    "numpy.random by from": ("steps/order.py", "from numpy.random import default_rng\n"),
+    "random in a step": ("steps/order.py", "import random\n"),
+    "secrets in the api": ("api.py", "import secrets\n"),
+    "scipy.stats in a kernel": ("kernels/extra.py", "import scipy.stats\n"),
+    "os.urandom in the pipeline": ("pipeline.py", "import os\nk = os.urandom(8)\n"),
+    "the curator's counts": ("steps/estimate.py", "def f(curator):\n    return curator._Curator__counts\n"),
+    "a legacy generator": ("plots.py", "import numpy as np\nx = np.random.RandomState(1)\n"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", LINTED)
+def test_ruff_catches_a_planted(what, tmp_path):
+    file, text = LINTED[what]
+    target = tmp_path / "src" / "dphist" / file
+    target.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    target.write_text('"""Planted."""\n\n' + text, "utf-8")
+    run = subprocess.run(
+        [BIN / "ruff", "check", "--no-cache", "--select", "TID251,SLF001,NPY002", "src"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert any(rule in run.stdout for rule in ("TID251", "SLF001", "NPY002"))
+
+
+def test_ruff_allows_entropy_in_the_noise_module():
+    run = subprocess.run(
+        [BIN / "ruff", "check", "--select", "TID251,SLF001,NPY002", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+
+
+IMPORTS = {
+    "a step that imports the noise": ("steps/order.py", "from dphist.privacy import noise"),
+    "a step that imports the pipeline": ("steps/order.py", "from dphist import pipeline"),
+    "a picture that imports counts": ("plots.py", "from dphist.counts import Counts"),
+    "a release that imports the ledger": ("release/core.py", "from dphist.privacy import ledger"),
+    "a step that imports counts": ("steps/estimate.py", "from dphist.counts import Counts"),
+    "a lazy import of the curator in a release": (
+        "release/core.py",
+        "def f() -> None:\n    from dphist.privacy.curator import Curator\n    Curator",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", IMPORTS)
+def test_import_linter_catches(what, tmp_path):
+    file, text = IMPORTS[what]
+    shutil.copytree(SOURCE, tmp_path / "dphist", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    target = tmp_path / "dphist" / file
+    target.write_text(target.read_text("utf-8") + "\n" + textwrap.dedent(text) + "\n", "utf-8")
+    run = subprocess.run(
+        [BIN / "lint-imports", "--no-cache"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tmp_path), "PATH": str(BIN)},
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "BROKEN" in run.stdout
+
+
+def code_lines(text):
+    """Return how many lines of a file hold code: no blanks, no comments, no docstrings."""
+    tree = ast.parse(text)
+    docs = [n for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
+    prose = {line for n in docs for line in range(n.lineno, n.end_lineno + 1)}
+    layout = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = [t for t in tokens if tokenize.tok_name[t.type] not in layout]
+    return len({line for t in code for line in range(t.start[0], t.end[0] + 1)} - prose)
+
+
+def test_the_door_stays_small_enough_to_read_in_an_afternoon():
+    assert code_lines('"""Doc."""\n\n# why\nx = 1\ny = (\n    2\n)\n') == 4
+    lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy" and p.name != "audit.py"}
+    assert sum(lines.values()) <= 600, lines
