@@ -401,13 +401,9 @@ def test_hostile_texts_in_svg_and_png():
         domain, np.arange(8), title=HOSTILE, subtitle=HOSTILE, x_title=HOSTILE, y_title=HOSTILE
     )
     tree = ET.fromstring(picture.to_svg())
-    assert {e.tag for e in tree.iter()} <= {
-        f"{SVG}{t}" for t in ["svg", "g", "rect", "path", "text", "tspan", "line", "defs"]
-    } | {
-        f"{SVG}linearGradient",
-        f"{SVG}stop",
-        f"{SVG}clipPath",
-    }
+    allowed = {"svg", "g", "rect", "path", "text", "tspan", "line", "defs"}
+    allowed |= {"linearGradient", "stop", "clipPath"}
+    assert {e.tag.removeprefix(SVG) for e in tree.iter()} <= allowed
     assert any("alert(1)" in (e.text or "") for e in tree.iter())
     assert picture.to_png(scale=1).startswith(b"\x89PNG")
 

@@ -244,23 +244,17 @@ class _Columns:
     def ruler(self, field: str, title: str) -> dict[str, Spec]:
         lo, hi = float(self.edges[0]), float(self.edges[-1])
         scale = {"domain": [lo, hi], "nice": False, "zero": False, "padding": 0}
-        axis: Spec = {
-            "grid": False,
-            "tickCount": 10,
-            "labelFlush": False,
-            "labelLimit": 130,
-            "labelOverlap": False,
-        }
+        axis: Spec = {"grid": False, "tickCount": 10, "labelFlush": False, "labelOverlap": not self.names}
         if self.names:
             every = -(-self.m // (60 if field == "x" else 30))
             wide = field == "x" and sum(map(len, self.names)) * 7 + self.m * 8 > WIDTH
             crowded = wide and self.m > 36
             axis |= {"labelExpr": f"{field}names[datum.value - 1]", "labelFontSize": 10 if crowded else 12}
-            axis["labelAngle"] = -90 if crowded else -40 if wide else 0
+            axis |= {"labelAngle": -90 if crowded else -40 if wide else 0, "labelLimit": 130}
             axis["values"] = list(range(1, self.m + 1, every))
             scale["reverse"] = field == "y"  # a list is read from the top
         else:
-            axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelOverlap": True, "labelSeparation": 6}
+            axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelSeparation": 6}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}
             title = f"{title or 'category'}, by number" if self.kind == "categories" else title
         start = {"field": f"{field} from", "type": "quantitative", "scale": scale, "axis": axis}
