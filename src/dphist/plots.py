@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from dphist.domain import Axis, Domain
 from dphist.errors import OutputError, UsageError, did_you_mean
 from dphist.groups import Floats, Ints
+
+if TYPE_CHECKING:
+    import altair
 
 Spec: TypeAlias = dict[str, Any]
 MAX_BARS, MAX_COLUMNS, MAX_CELLS = 150, 1000, 128
@@ -101,6 +104,14 @@ class Picture:
                 f"{str(target)!r} cannot be written: {error.strerror}; try elsewhere."
             ) from error
         return target
+
+    def to_altair(self) -> altair.Chart | altair.LayerChart:
+        """Return the picture as an Altair chart, to restyle or combine with others."""
+        import altair
+
+        kind = altair.LayerChart if "layer" in self.spec else altair.Chart
+        # Validating every row of the data takes minutes for a heat map, and the tests validate the shape.
+        return kind.from_dict(self.spec, validate=False)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Spec:
         return {"image/svg+xml": self.to_svg(), MIME: self.spec, "text/plain": repr(self)}
@@ -244,7 +255,7 @@ class _Columns:
     def ruler(self, field: str, title: str) -> dict[str, Spec]:
         lo, hi = float(self.edges[0]), float(self.edges[-1])
         scale = {"domain": [lo, hi], "nice": False, "zero": False, "padding": 0}
-        axis: Spec = {"grid": False, "tickCount": 10, "labelFlush": False, "labelOverlap": not self.names}
+        axis: Spec = {"grid": False, "labelFlush": False, "labelOverlap": not self.names}
         if self.names:
             every = -(-self.m // (60 if field == "x" else 30))
             wide = field == "x" and sum(map(len, self.names)) * 7 + self.m * 8 > WIDTH
@@ -254,7 +265,7 @@ class _Columns:
             axis["values"] = list(range(1, self.m + 1, every))
             scale["reverse"] = field == "y"  # a list is read from the top
         else:
-            axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelSeparation": 6}
+            axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelSeparation": 6, "tickCount": 10}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}
             title = f"{title or 'category'}, by number" if self.kind == "categories" else title
         start = {"field": f"{field} from", "type": "quantitative", "scale": scale, "axis": axis}
@@ -292,11 +303,12 @@ def _height(data: dict[str, Floats], scale: str, title: str) -> Spec:
     hi = hi if hi > lo else 1.0
     # The line at zero is darker: noisy values lie on both sides of it.
     grid = {"condition": {"test": "datum.value === 0", "value": "#777777"}, "value": "#E6E6E6"}
-    axis: Spec = {"labelExpr": _format(lo, hi), "gridColor": grid, "tickCount": 6}
-    shape: Spec = {"domain": [lo, hi], "nice": True}
+    axis: Spec = {"labelExpr": _format(lo, hi), "gridColor": grid}
     if scale == "log":
-        shape = {"type": "symlog", "domain": [1.2 * lo, 1.2 * hi], "nice": False}
-        axis["values"] = _powers(lo, hi)
+        shape: Spec = {"type": "symlog", "domain": [1.2 * lo, 1.2 * hi], "nice": False}
+        axis["values"] = _powers(lo, hi)  # and no tickCount, by which Vega would thin them
+    else:
+        shape, axis["tickCount"] = {"domain": [lo, hi], "nice": True}, 6
     return {"type": "quantitative", "title": title, "scale": shape, "axis": axis}
 
 
