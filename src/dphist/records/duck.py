@@ -7,11 +7,10 @@ extensions, no other file, no Python variable. DuckDB's own messages quote recor
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -22,12 +21,12 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.domain import MAX_BINS
-from dphist.errors import DataError, DphistError, UsageError, did_you_mean
+from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import files, sql
+from dphist.records.expressions import table_rows
 from dphist.records.sql import Field, Kind
 
-_SOURCE = "dphist_records"
-_BATCH = 50_000  # rows taken from SQLite at a time
+SOURCE = "dphist_records"
 _READERS = {
     "csv": "CSV",
     "tsv": "tab-separated text",
@@ -54,13 +53,13 @@ class Duck(sql.Engine):
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, *, progress: bool) -> None:
         self.connection = connection
         self.name = name
-        self.source = exp.table_(exp.to_identifier(_SOURCE, quoted=True))
+        self.source = exp.table_(exp.to_identifier(SOURCE, quoted=True))
         self.progress = progress
 
     def fields(self, query: exp.Select) -> dict[str, Field]:
         """Return the columns of a query without running it."""
-        rows = self._execute("DESCRIBE " + sql.generate(query, self.dialect)).fetchall()
-        return {name: _field(type) for name, type, *_ in rows}
+        found = self._execute("DESCRIBE " + sql.generate(query, self.dialect), fetch=True)
+        return dict(zip(found["column_name"], map(_field, found["column_type"]), strict=True))
 
     def declare(self, types: dict[str, Literal["number", "text"]]) -> None:
         """Nothing to declare: the columns have types."""
@@ -127,16 +126,19 @@ class Duck(sql.Engine):
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
         with _progress(self.connection, self.name, shown=self.progress):
-            found = self._execute(sql.generate(query, self.dialect)).fetchnumpy()
+            found = self._execute(sql.generate(query, self.dialect), fetch=True)
         return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
 
-    def _execute(self, text: str, values: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+    def _execute(self, text: str, values: list[Any] | None = None, *, fetch: bool = False) -> dict[str, Any]:
         try:
-            return self.connection.execute(text, values)
-        except duckdb.InterruptException:
-            raise KeyboardInterrupt from None
+            done = self.connection.execute(text, values)
+            return done.fetchnumpy() if fetch else {}
         except duckdb.Error as error:
-            _rephrase(error, self.name)
+            if not isinstance(error, duckdb.InterruptException):
+                _rephrase(error, self.name)
+        except RuntimeError:  # how DuckDB reports an interrupted query
+            pass
+        raise KeyboardInterrupt from None
 
 
 class CsvDuck(Duck):
@@ -155,72 +157,7 @@ class CsvDuck(Duck):
         if self.found.format == "tsv":
             options.append("delim = '\t'")
         reader = ", ".join([_paths(self.found), *options])
-        self._execute(f"CREATE OR REPLACE TEMP VIEW {_SOURCE} AS SELECT * FROM read_csv({reader})")
-
-
-class SqliteDuck(Duck):
-    """An SQLite file: its own library reads the columns that are needed, DuckDB counts them."""
-
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        found: files.Files,
-        table: str | None,
-        *,
-        progress: bool,
-    ) -> None:
-        super().__init__(connection, found.name, progress=progress)
-        self.path = found.paths[0]
-        with self._reading() as database:
-            query = (
-                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
-            )
-            known = [name for (name,) in database.execute(query)]
-            rows = sql.generate(
-                _rows(table, {name: (name,) for name in known}, self.name, "sqlite"), "sqlite"
-            )
-            self.rows = f"({rows})"
-            names = [d[0] for d in database.execute(f"SELECT * FROM {self.rows} LIMIT 0").description]
-            self.types = dict(zip(names, self._types(database, names), strict=True))
-        made = ", ".join(f"{_name(c)} {t}" for c, t in self.types.items())
-        self._execute(f"CREATE TEMP TABLE {_SOURCE} ({made})")
-
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Copy the columns the query names, a batch at a time, and run it."""
-        used = [c for c in self.types if c in {n.name for n in query.find_all(exp.Column)}]
-        if not used:  # an expression of constants: the rows still have to be there
-            used = list(self.types)[:1]
-        wanted = ", ".join(
-            f"CAST({_name(c)} AS TEXT)" if self.types[c] == "VARCHAR" else _name(c) for c in used
-        )
-        into = ", ".join(_name(c) for c in used)
-        values = ", ".join(f"UNNEST(CAST(? AS {self.types[c]}[]))" for c in used)
-        with self._reading() as database:
-            cursor = database.execute(f"SELECT {wanted} FROM {self.rows}")
-            while batch := cursor.fetchmany(_BATCH):
-                self._execute(
-                    f"INSERT INTO {_SOURCE} ({into}) SELECT {values}",
-                    [list(c) for c in zip(*batch, strict=True)],
-                )
-        return super().run(query)
-
-    def _types(self, database: sqlite3.Connection, names: list[str]) -> list[str]:
-        """Return what the values of each column are: SQLite's columns have values of any type."""
-        asked = [f"MAX(TYPEOF({_name(c)}) = '{t}')" for c in names for t in ("text", "blob", "real")]
-        flags = database.execute(f"SELECT {', '.join(asked)} FROM {self.rows}").fetchone() if names else ()
-        columns = [flags[i : i + 3] for i in range(0, len(flags), 3)]
-        return ["BLOB" if b else "VARCHAR" if t else "DOUBLE" if r else "BIGINT" for t, b, r in columns]
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as database:
-                yield database
-        except (sqlite3.Error, OverflowError):
-            raise DataError(
-                f"{self.name} could not be read by SQLite: it may be locked or damaged, or the SELECT does "
-                "not fit its tables."
-            ) from None
+        self._execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT * FROM read_csv({reader})")
 
 
 @contextmanager
@@ -239,7 +176,7 @@ def connect(data: object, *, table: str | None, progress: bool) -> Iterator[Duck
         name = f"the {type(data).__module__.partition('.')[0]} data"
         engine = Duck(connection, name, progress=progress)
         try:
-            connection.register(_SOURCE, data)
+            connection.register(SOURCE, data)
         except (duckdb.Error, TypeError):
             raise UsageError(
                 f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, "
@@ -281,6 +218,8 @@ def _open_files(
         return _open_database(connection, found, table, progress=progress)
     if found.format == "sqlite":
         _seal(connection)
+        from dphist.records.sqlite import SqliteDuck  # it builds on this module
+
         return SqliteDuck(connection, found, table, progress=progress)
     if table is not None:
         raise UsageError(f"table goes with a database file, and {found.name} is {_READERS[found.format]}.")
@@ -290,7 +229,7 @@ def _open_files(
             engine: Duck = CsvDuck(connection, found, progress=progress)
         else:
             reader = {"json": "read_json", "jsonl": "read_ndjson", "parquet": "read_parquet"}[found.format]
-            connection.execute(f"CREATE TEMP VIEW {_SOURCE} AS SELECT * FROM {reader}({_paths(found)})")
+            connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {reader}({_paths(found)})")
             engine = Duck(connection, found.name, progress=progress)
         engine.fields(exp.select("*").from_(engine.source))
     except (duckdb.Error, DataError):
@@ -319,9 +258,9 @@ def _open_database(
         "SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal"
     ).fetchall()
     known = {(name if schema == "main" else f"{schema}.{name}"): (schema, name) for schema, name in listed}
-    rows = sql.generate(_rows(table, known, found.name, "duckdb"), "duckdb")
+    rows = sql.generate(table_rows(table, known, found.name, "duckdb"), "duckdb")
     try:
-        connection.execute(f"CREATE TEMP VIEW {_SOURCE} AS {rows}")
+        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS {rows}")
         engine.fields(exp.select("*").from_(engine.source))
     except (duckdb.Error, DataError):
         raise UsageError(
@@ -329,19 +268,6 @@ def _open_database(
             "nothing outside this file."
         ) from None
     return engine
-
-
-def _rows(table: str | None, known: Mapping[str, tuple[str, ...]], name: str, dialect: str) -> exp.Select:
-    """Return the rows of a table by name, or those of a checked SELECT."""
-    listed = did_you_mean("" if table is None else table, known) if known else "It has no tables."
-    if table is None:
-        raise UsageError(f"{name} is a database; say which table= to count. {listed}")
-    if table in known:
-        parts = [exp.to_identifier(part, quoted=True) for part in known[table]]
-        return exp.select("*").from_(exp.Table(this=parts[-1], db=parts[0] if len(parts) > 1 else None))
-    if table.lstrip(" (\n\t").lower().startswith(("select", "from", "with")):
-        return sql.rows_of(table, dialect)
-    raise DataError(f"{name} has no table {table!r}. {listed}")
 
 
 def _field(type: str) -> Field:
@@ -372,10 +298,6 @@ def _lag(by: int) -> exp.Window:
 
 def _text(value: str) -> str:
     return exp.Literal.string(value).sql("duckdb")
-
-
-def _name(value: str) -> str:
-    return exp.to_identifier(value, quoted=True).sql("duckdb")
 
 
 def _paths(found: files.Files) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from dphist.errors import DataError, UsageError
+from dphist.errors import DataError, DphistError, UsageError
 
 Format: TypeAlias = Literal["csv", "tsv", "json", "jsonl", "parquet", "duckdb", "sqlite"]
 
@@ -68,8 +68,10 @@ def _list(path: Path) -> list[Path]:
             return [path]
     except PermissionError:
         raise DataError(f"{text} may not be read by this user; ask for permission to read it.") from None
-    except OSError:
-        raise DataError(f"{text[:200]} is not a path that can be opened.") from None
+    except DphistError:
+        raise
+    except (OSError, ValueError):  # too long a name, or a NUL inside
+        raise DataError(f"{text[:200]!r} is not a path that can be opened.") from None
     if "://" in text or text.startswith(("http:/", "https:/", "s3:/")):
         raise UsageError(f"{text} is an address; download the file first and give its path.")
     if glob.has_magic(text):
@@ -78,7 +80,7 @@ def _list(path: Path) -> list[Path]:
             return found
         raise DataError(f"no file matches {text}.")
     near = f" There are files in {path.parent}; check the name." if path.parent.is_dir() else ""
-    raise DataError(f"there is no file {text}.{near}")
+    raise DataError(f"there is no file {text!r}.{near}")
 
 
 def _known(path: Path) -> bool:

@@ -1,0 +1,128 @@
+"""What a person may write in SQL: expressions of one record, and a SELECT of rows from a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dphist.errors import DataError, UsageError, did_you_mean
+from dphist.records.sql import Engine, Field, column
+
+# What may stand in an expression. Everything here computes one value from one record; aggregates,
+# windows, subqueries, random draws and functions unknown to the parser are left out, because one
+# record's bin must not depend on another record (see the proof in records.count).
+_SCALAR = (
+    "Column Identifier Literal Boolean Null Var Paren Neg Add Sub Mul Div IntDiv Mod Pow "
+    "And Or Not EQ NEQ GT GTE LT LTE Is NullSafeEQ NullSafeNEQ Between In Like ILike Escape Case If "
+    "Cast TryCast DataType DataTypeParam Coalesce Nullif Greatest Least Abs Ceil Floor Round Trunc Sign "
+    "Sqrt Cbrt Exp Ln Log Log2 Log10 IsNan IsInf Lower Upper Length Substring Left Right Trim Replace Concat "
+    "DPipe StartsWith EndsWith Contains RegexpLike StrPosition Extract Year Quarter Month Week Day Hour "
+    "Minute Second DayOfWeek DayOfWeekIso DayOfMonth DayOfYear WeekOfYear TimestampTrunc DateTrunc DateDiff "
+    "TimeToUnix Interval"
+)
+_ROWS = "Select From Join Table TableAlias Alias Star Where Subquery"
+
+
+def _nodes(names: str) -> frozenset[type]:
+    # Some names are not in every version of the parser.
+    return frozenset(getattr(exp, name) for name in names.split() if hasattr(exp, name))
+
+
+_ALLOWED = _nodes(_SCALAR)
+_ALLOWED_ROWS = _ALLOWED | _nodes(_ROWS)
+
+
+def expression(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expression:
+    """Return a checked scalar expression of one record, its columns quoted."""
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"an SQL expression is needed, not {text!r}.")
+    tree = _parse(text, engine.dialect)
+    _refuse(tree, _ALLOWED, text)
+    for node in list(tree.find_all(exp.Column)):
+        if node.table:
+            raise UsageError(f"in {text!r}, write {node.name!r} without a table or struct before it.")
+        name = _known(node.name, fields, engine)
+        node.set("this", exp.to_identifier(name, quoted=True))
+    return tree
+
+
+def resolve(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expression:
+    """Return the column of exactly this name, or else the expression the text is."""
+    if text in fields:
+        return column(text)
+    try:
+        tree = _parse(text, engine.dialect)
+    except UsageError:
+        raise _missing(text, fields, engine) from None
+    if isinstance(tree, exp.Column) and not tree.table:
+        return column(_known(tree.name, fields, engine))
+    return expression(text, fields, engine)
+
+
+def rows_of(text: str, dialect: str) -> exp.Select:
+    """Return a checked SELECT whose every row is one record: choosing, joining and computing only."""
+    tree = _parse(text, dialect)
+    if not isinstance(tree, exp.Select):
+        raise UsageError("table must be the name of a table, or one SELECT.")
+    _refuse(tree, _ALLOWED_ROWS, text)
+    for inner in tree.find_all(exp.Subquery):
+        if not isinstance(inner.parent, exp.From | exp.Join):
+            raise UsageError("a SELECT inside a condition is refused: one record could decide about others.")
+    return tree
+
+
+def _parse(text: str, dialect: str) -> exp.Expression:
+    try:
+        trees = sqlglot.parse(text, dialect=dialect)
+    except (SqlglotError, RecursionError):
+        raise UsageError(f"{text!r} is not an SQL expression that can be read; check its spelling.") from None
+    if len(trees) != 1 or trees[0] is None:
+        raise UsageError(f"{text!r} must be exactly one SQL expression, without a semicolon.")
+    return cast("exp.Expression", trees[0])
+
+
+def _refuse(tree: exp.Expression, allowed: frozenset[type], text: str) -> None:
+    for node in tree.walk():
+        if type(node) not in allowed:
+            what = node.name if isinstance(node, exp.Anonymous) else node.key.upper()
+            raise UsageError(
+                f"{what} is not allowed in {text!r}: only arithmetic, comparisons, CASE, CAST and plain "
+                "functions of one record are, so that no record can touch another or anything outside."
+            )
+
+
+def _known(name: str, fields: dict[str, Field], engine: Engine) -> str:
+    if name in fields:
+        return name
+    folded = [f for f in fields if f.casefold() == name.casefold()]
+    if len(folded) == 1:
+        return folded[0]
+    raise _missing(name, fields, engine)
+
+
+def _missing(name: str, fields: dict[str, Field], engine: Engine) -> DataError:
+    return DataError(f"{engine.name} has no column {name!r}. {did_you_mean(name, printable(fields))}")
+
+
+def printable(fields: dict[str, Field]) -> list[str]:
+    """Return the column names fit to be shown: a file without a header may have put anything there."""
+    return [f for f in fields if f.isprintable() and len(f) <= 60]
+
+
+def table_rows(
+    table: str | None, known: Mapping[str, tuple[str, ...]], name: str, dialect: str
+) -> exp.Select:
+    """Return the rows of a table by name, or those of a checked SELECT."""
+    listed = did_you_mean("" if table is None else table, known) if known else "It has no tables."
+    if table is None:
+        raise UsageError(f"{name} is a database; say which table= to count. {listed}")
+    if table in known:
+        parts = [exp.to_identifier(part, quoted=True) for part in known[table]]
+        return exp.select("*").from_(exp.Table(this=parts[-1], db=parts[0] if len(parts) > 1 else None))
+    if table.lstrip(" (\n\t").lower().startswith(("select", "from", "with")):
+        return rows_of(table, dialect)
+    raise DataError(f"{name} has no table {table!r}. {listed}")

@@ -1,0 +1,88 @@
+"""SQLite files: read with Python's own library, counted by DuckDB (whose SQLite reader is a download)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from dphist.errors import DataError
+from dphist.records import files, sql
+from dphist.records.duck import SOURCE, Duck
+from dphist.records.expressions import table_rows
+
+_BATCH = 50_000  # rows taken at a time
+
+
+class SqliteDuck(Duck):
+    """An SQLite file: its own library reads the columns that are needed, DuckDB counts them."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        found: files.Files,
+        table: str | None,
+        *,
+        progress: bool,
+    ) -> None:
+        super().__init__(connection, found.name, progress=progress)
+        self.path = found.paths[0]
+        with self._reading() as database:
+            query = (
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+            )
+            known = [name for (name,) in database.execute(query)]
+            rows = sql.generate(
+                table_rows(table, {name: (name,) for name in known}, self.name, "sqlite"), "sqlite"
+            )
+            self.rows = f"({rows})"
+            names = [d[0] for d in database.execute(f"SELECT * FROM {self.rows} LIMIT 0").description]
+            self.types = dict(zip(names, self._types(database, names), strict=True))
+        made = ", ".join(f"{_name(c)} {t}" for c, t in self.types.items())
+        self._execute(f"CREATE TEMP TABLE {SOURCE} ({made})")
+
+    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Copy the columns the query names, a batch at a time, and run it."""
+        used = [c for c in self.types if c in {n.name for n in query.find_all(exp.Column)}]
+        if not used:  # an expression of constants: the rows still have to be there
+            used = list(self.types)[:1]
+        wanted = ", ".join(
+            f"CAST({_name(c)} AS TEXT)" if self.types[c] == "VARCHAR" else _name(c) for c in used
+        )
+        into = ", ".join(_name(c) for c in used)
+        values = ", ".join(f"UNNEST(CAST(? AS {self.types[c]}[]))" for c in used)
+        with self._reading() as database:
+            cursor = database.execute(f"SELECT {wanted} FROM {self.rows}")
+            while batch := cursor.fetchmany(_BATCH):
+                self._execute(
+                    f"INSERT INTO {SOURCE} ({into}) SELECT {values}",
+                    [list(c) for c in zip(*batch, strict=True)],
+                )
+        return super().run(query)
+
+    def _types(self, database: sqlite3.Connection, names: list[str]) -> list[str]:
+        """Return what the values of each column are: SQLite's columns have values of any type."""
+        asked = [f"MAX(TYPEOF({_name(c)}) = '{t}')" for c in names for t in ("text", "blob", "real")]
+        flags = database.execute(f"SELECT {', '.join(asked)} FROM {self.rows}").fetchone() if names else ()
+        columns = [flags[i : i + 3] for i in range(0, len(flags), 3)]
+        return ["BLOB" if b else "VARCHAR" if t else "DOUBLE" if r else "BIGINT" for t, b, r in columns]
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as database:
+                yield database
+        except (sqlite3.Error, OverflowError):
+            raise DataError(
+                f"{self.name} could not be read by SQLite: it may be locked or damaged, or the SELECT does "
+                "not fit its tables."
+            ) from None
+
+
+def _name(value: str) -> str:
+    return exp.to_identifier(value, quoted=True).sql("duckdb")
