@@ -16,6 +16,10 @@ class BinCounts:
     sensitivity: ClassVar[int] = 1
     monotone: ClassVar[bool] = True
 
+    def candidates(self, n: int) -> int:
+        """Return n: every bin is a candidate."""
+        return n
+
     def __call__(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts; a unit only ever adds to them, so all scores move one way."""
         return counts
