@@ -162,6 +162,37 @@ def test_records_on_disk_are_journaled_durably_by_default(tmp_path, monkeypatch)
     assert dphist.Ledger.open(tmp_path / "other.db", create=False).spent("default") == Fraction(1, 2)
 
 
+def test_data_in_memory_is_journaled_where_the_environment_says_and_says_so_if_nowhere(tmp_path, monkeypatch):
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    assert not dphist.from_counts([1, 2], epsilon=1).provenance["journaled"]
+    monkeypatch.setenv("DPHIST_LEDGER", str(tmp_path / "l.db"))
+    assert dphist.from_counts([1, 2], epsilon=1).provenance["journaled"]
+    assert dphist.Ledger.open(tmp_path / "l.db").spent("default") == 1
+
+
+def test_any_path_is_a_file_and_is_charged(tmp_path, monkeypatch):
+    import os
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    (entry,) = [e for e in os.scandir(tmp_path) if e.name == "a.csv"]
+    dphist.histogram(entry, bins=2, range=(0, 4), column="x", epsilon=5)
+    assert dphist.Ledger.open("dphist-ledger.db").spent("default") == 5
+
+
+def test_noise_too_wide_to_draw_is_refused_before_it_is_paid_for():
+    ledger = dphist.MemoryLedger()
+    with pytest.raises(UsageError, match="too small"):
+        dphist.from_counts([1, 2], epsilon=1e-9, unit_sensitivity=10**6, ledger=ledger)
+    assert ledger.spent("default") == 0
+
+
+def test_a_ledger_is_a_path_or_a_ledger():
+    with pytest.raises(UsageError, match="path or a ledger"):
+        dphist.from_counts([1], epsilon=1, ledger=5)
+
+
 def test_a_ledger_that_cannot_be_opened_stops_everything(tmp_path):
     with pytest.raises(LedgerError):
         dphist.from_counts([1], epsilon=1, ledger=tmp_path)

@@ -139,6 +139,36 @@ def test_a_partition_of_another_domain_is_refused():
         curator([1, 2, 3]).measure(Groups.singletons(4), share=ONE)
 
 
+def test_only_real_groups_are_shown_the_counts():
+    class Spy(Groups):
+        def totals(self, x):
+            raise AssertionError("the counts got out")
+
+    door = curator([1, 2, 3])
+    with pytest.raises(PrivacyError, match="Spy"):
+        door.measure(Spy(np.array([0, 3])), share=ONE)
+    assert door.spent == ()
+
+
+def test_a_score_whose_number_depends_on_the_data_is_refused_and_costs_nothing():
+    class Filled(scores.BinCounts):
+        def __call__(self, counts):
+            return counts[counts > 0]
+
+    door = curator([1, 0, 3])
+    with pytest.raises(PrivacyError, match="as many as it declares"):
+        door.choose(Filled(), share=ONE)
+    assert door.spent == ()
+
+
+def test_scores_of_any_size_are_taken():
+    class Huge(scores.BinCounts):
+        def __call__(self, counts):
+            return np.where(counts > 0, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+
+    assert curator([0, 5, 0]).choose(Huge(), share=ONE) == 1
+
+
 def test_the_curator_shows_no_count():
     door = curator([111, 222, 333])
     assert "222" not in repr(door)

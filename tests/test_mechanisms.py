@@ -36,8 +36,8 @@ def components(module):
         for cls in vars(module).values()
         if isinstance(cls, type)
         and issubclass(cls, Step)
-        and cls is not Step
         and cls.__module__ == module.__name__
+        and not cls.__name__.startswith("_")
     ]
 
 
@@ -167,7 +167,7 @@ class TestPipelines:
     def test_a_partition_that_does_not_cover_the_domain_is_named(self):
         @dataclasses.dataclass(frozen=True)
         class Short(Step):
-            def __call__(self, curator, rough, order, *, share):
+            def __call__(self, curator, rough, order, *, share, later):
                 return Groups.whole(2)
 
         with pytest.raises(UsageError, match="Short returned groups of 2 bins for 5"):

@@ -31,6 +31,7 @@ from dphist.workload import Workload, make_workload
 Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
 _LEAST_EPSILON = Fraction(1, 10**9)
+_WIDEST = 1 << 36  # the largest scale of noise worth drawing, far inside what the sampler can do
 DEFAULT_LEDGER = "dphist-ledger.db"
 
 
@@ -103,13 +104,14 @@ class Plan:
 
         Args:
             data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
-            ledger: who keeps the budget: a ledger or its path. By default records on disk are charged to
-                ``dphist-ledger.db`` (or ``$DPHIST_LEDGER``), and data in memory to no file.
+            ledger: who keeps the budget: a ledger or its path; by default ``$DPHIST_LEDGER``. Without either,
+                records on disk are charged to ``dphist-ledger.db`` in this folder, and data in memory to
+                nobody: such a release says ``journaled: false``.
             dataset: the name under which the ledger adds up what these people have lost so far.
         """
         from dphist import records
 
-        book = open_ledger(ledger, durable=isinstance(data, str | Path))
+        book = open_ledger(ledger, durable=isinstance(data, str | os.PathLike))
         _could_pay(book, self.budget, dataset)
         columns = (
             () if self.column is None else (self.column,) if isinstance(self.column, str) else self.column
@@ -129,7 +131,7 @@ class Plan:
             "column": list(columns),
             "where": self.where,
             "outside": self.outside,
-            "dataset": dataset,
+            "table": self.table,
         }
         return self.publish(counts, book, dataset, provenance)
 
@@ -149,7 +151,15 @@ class Plan:
 
     def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
         """Charge, then draw: the last two steps of every release."""
+        for share in (
+            self.pipeline.split.initialize,
+            self.pipeline.split.partition,
+            self.pipeline.split.estimate,
+        ):
+            if counts.sensitivity > _WIDEST * self.budget * share and share:
+                raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
+        provenance |= {"dataset": dataset, "journaled": not isinstance(book, MemoryLedger)}
         charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)
         curator = Curator(counts, charge)
         return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
@@ -262,7 +272,7 @@ def from_counts(
         "one record" if unit_sensitivity == 1 else f"one unit that changes the counts by {unit_sensitivity}"
     )
     held = Counts(exact, plan.domain, unit_sensitivity, unit)
-    return plan.publish(held, book, dataset, {"source": "counts", "dataset": dataset})
+    return plan.publish(held, book, dataset, {"source": "counts"})
 
 
 class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
@@ -301,12 +311,16 @@ def simulate(
 
 
 def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> LedgerLike:
-    """Return a ledger: the one given, the one at a path, the default file, or one in memory."""
-    if isinstance(ledger, str | Path):
-        return Ledger.open(ledger)
-    if ledger is not None:
+    """Return the ledger given, at a path, of $DPHIST_LEDGER, in the default file, or in memory."""
+    if isinstance(ledger, LedgerLike):
         return ledger
-    return Ledger.open(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER)) if durable else MemoryLedger()
+    if ledger is None:
+        ledger = os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER if durable else None)
+    if ledger is None:
+        return MemoryLedger()
+    if not isinstance(ledger, str | os.PathLike):
+        raise UsageError(f"ledger must be a path or a ledger, not {type(ledger).__name__}.")
+    return Ledger.open(ledger)
 
 
 def _could_pay(book: LedgerLike, epsilon: Fraction, dataset: str) -> None:
@@ -371,9 +385,9 @@ def _unit(unit: str | None, at_most: int) -> str:
 
 def _source(data: Any) -> str:
     """Return where records came from, without folders, hosts or passwords."""
-    if not isinstance(data, str | Path):
+    if not isinstance(data, str | os.PathLike):
         return f"{type(data).__name__} in memory"
-    scheme, found, _ = str(data).partition("://")
+    scheme, found, _ = os.fspath(data).partition("://")
     return scheme if found else Path(data).name
 
 

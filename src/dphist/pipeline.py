@@ -27,7 +27,7 @@ from dphist.workload import Workload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """The shares of epsilon that the steps take; exact, and together exactly one."""
+    """The shares of epsilon that the steps take: exact, together exactly one; 0.9 is read as 9/10."""
 
     initialize: Fraction = Fraction(0)
     partition: Fraction = Fraction(0)
@@ -76,7 +76,7 @@ class Pipeline:
         """Run the four steps."""
         rough = self.initialize(curator, share=self.split.initialize)
         order = self.order(curator.domain, rough)
-        groups = self.partition(curator, rough, order, share=self.split.partition)
+        groups = self.partition(curator, rough, order, share=self.split.partition, later=self.split.estimate)
         if groups.n != curator.domain.n:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."

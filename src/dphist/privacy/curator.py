@@ -1,12 +1,14 @@
 """The door: the curator owns the exact counts, and what passes it is noisy and paid for.
 
 A curator is made from counts and one charge that the ledger has already journaled and synced. Each
-verb takes a share of that charge, draws, and returns noisy numbers or a decision. Nothing else in the
-package reads a count. The verbs, and why each costs what it says, in the words of its docstring:
+verb takes a share of that charge, draws, and returns noisy numbers or a decision. Exact counts go
+nowhere else, but for the pure kernels that a verb calls (sums of groups, scores, window costs), which
+keep nothing. The verbs, and why each costs what it says, in the words of its docstring:
 
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
 * ``choose``          the noisy best of some candidates
+* ``partition_l1``    the noisy best partition into groups of alike bins
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
 D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
@@ -15,6 +17,7 @@ by sequential composition all verbs together lose at most the charge's epsilon.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -27,7 +30,7 @@ from dphist.counts import Counts
 from dphist.domain import Domain
 from dphist.errors import PrivacyError, UsageError
 from dphist.groups import Groups
-from dphist.privacy import noise
+from dphist.privacy import l1, noise
 from dphist.privacy.ledger import Charge, MemoryLedger
 
 Ints = NDArray[np.int64]
@@ -61,11 +64,15 @@ class Score(Protocol):
 
     A score is a pure kernel: it keeps nothing of what it is given. ``sensitivity`` bounds the change
     of any one score when one count changes by one; ``monotone`` says that such a change moves all
-    scores the same way. Both are declared beside the kernel and tested on generated neighbours.
+    scores the same way. Both are declared beside the kernel and tested on generated neighbours. The
+    number of candidates depends on the number of bins alone.
     """
 
     sensitivity: int
     monotone: bool
+
+    def candidates(self, n: int) -> int:
+        """Return how many candidates there are among n bins."""
 
     def __call__(self, counts: Ints) -> Ints:
         """Return one score per candidate; more is better."""
@@ -183,29 +190,80 @@ class Curator:
     def choose(self, score: Score, *, share: Fraction) -> int:
         """Return the candidate whose score plus one-sided noise is greatest, the first of equals.
 
-        Report-noisy-max with geometric noise Z >= 0, P(Z >= k) = exp(-k/s), on integer scores q; it is
-        permute-and-flip (Ding et al. 2021), never worse than the exponential mechanism. One unit moves a
-        score by at most B = D * score.sensitivity. Fix the winner c and all noise but Z_c: c wins iff
-        Z_c >= T, T an integer set by the other candidates less q_c, the fixed tie order included. From
-        one neighbour to the other T moves by at most 2B, or by B when all scores move the same way (the
-        rivals' best moves by 0 to B, q_c by 0 to B, and T is their difference). For every integer T and
-        t >= 0, P(Z >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e, or B/e if monotone, loses at most e.
+        Report-noisy-max with geometric noise Z >= 0, P(Z >= k) = exp(-k/s), on integer scores q. (With
+        exponential noise on the reals this is permute-and-flip, Ding et al. 2021.) One unit moves a score
+        by at most B = D * score.sensitivity. Fix the winner c and all noise but Z_c: c wins iff Z_c >= T, T
+        an integer set by the other candidates less q_c, the fixed tie order included. From one neighbour
+        to the other T moves by at most 2B, or by B when all scores move the same way (the rivals' best
+        moves by 0 to B, q_c by 0 to B, and T is their difference). For every integer T and t >= 0,
+        P(Z >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e, or B/e if monotone, loses at most e. Scores are
+        clipped to +-2^61 first, which moves them no more than before and keeps sums inside int64.
         """
-        scores = score(self.__counts.values.copy())
-        if scores.dtype.kind != "i" or scores.ndim != 1 or not scores.size:
-            raise PrivacyError("a score must be one whole number per candidate.")
-        if int(np.abs(scores).max()) > 1 << 62:
-            raise PrivacyError("a score is above 2**62 and could overflow once noise is added.")
         bound = self.sensitivity * score.sensitivity * (1 if score.monotone else 2)
+        size = score.candidates(self.domain.n)
+        scores = score(self.__counts.values.copy())
+        if scores.dtype != np.int64 or scores.shape != (size,) or not size:
+            raise PrivacyError("a score must be one int64 per candidate, as many as it declares.")
         draws, _ = noise.geometric(
-            self.__take(share, f"choice among {scores.size} candidates"),
+            self.__take(share, f"choice among {size} candidates"),
             sensitivity=bound,
-            size=scores.size,
+            size=size,
             source=self.__source,
         )
-        return int(np.argmax(scores + draws))
+        return int(np.argmax(np.clip(scores, -(1 << 61), 1 << 61) + draws))
+
+    def partition_l1(
+        self,
+        *,
+        candidates: l1.Candidates,
+        center: l1.Center,
+        one_sided: bool,
+        penalty: float,
+        share: Fraction,
+        order: Ints | None = None,
+        fanout: int = 16,
+    ) -> Groups:
+        """Return the partition of least noisy L1 cost; the costs themselves never leave.
+
+        Args:
+            candidates: all intervals, those of power-of-two sizes, or full subtrees of a ``fanout``-ary tree.
+            center: whether a group's cost is measured from its mean or from its median.
+            one_sided: subtract geometric noise (its mean added back) instead of adding two-sided noise:
+                the same guarantee at half the variance.
+            penalty: what a group costs besides, in records: public.
+            share: the part of the budget it takes.
+            order: the bins in the order in which they are grouped: public.
+
+        Sensitivity and proof: `dphist.privacy.l1`, for one record; D records are D steps, so the noise is
+        D times as wide.
+        """
+        n = self.domain.n
+        if order is not None:
+            order = Groups(np.array([0, n]), order).order  # refuses what is no order of the bins
+        if candidates == "all" and n > l1.MOST_INTERVALS:
+            raise UsageError(f"all intervals of {n} bins are too many; use candidates='powers'.")
+        draws = noise.Draws(
+            self.__take(share, f"L1 partition by {candidates} intervals and the {center}"), self.__source
+        )
+
+        def draw(sensitivity: int, size: int) -> Ints:
+            bound = sensitivity * self.sensitivity
+            if not one_sided:
+                return draws.laplace(sensitivity=bound, size=size)[0]
+            z, scale = draws.geometric(sensitivity=bound, size=size)
+            np.subtract(round(1 / math.expm1(1 / scale)) if scale > 2**-9 else 0, z, out=z)
+            return z
+
+        x = self.__counts.values if order is None else self.__counts.values[order]
+        starts = l1.noisy_partition(
+            x, draw, candidates=candidates, center=center, penalty=penalty, fanout=fanout
+        )
+        return Groups(starts, order)
 
     def __check_groups(self, groups: Groups) -> None:
+        # A subclass would be handed the exact counts, and could return anything as their totals.
+        if type(groups) is not Groups:
+            raise PrivacyError(f"groups must be a Groups, not a {type(groups).__name__}.")
         if groups.n != self.domain.n:
             raise UsageError(f"the partition covers {groups.n} bins and the domain has {self.domain.n}.")
 

@@ -115,14 +115,12 @@ def scale_for(epsilon: Fraction, sensitivity: int) -> float:
 
 def laplace(charge: Charge, *, sensitivity: int, size: int, source: Source) -> tuple[Ints, float]:
     """Return discrete Laplace draws that spend the charge, and their scale."""
-    scale = scale_for(charge.use(), sensitivity)
-    return _draw(np.array([scale]), size, source.stream(), signed=True), scale
+    return Draws(charge, source).laplace(sensitivity=sensitivity, size=size)
 
 
 def geometric(charge: Charge, *, sensitivity: int, size: int, source: Source) -> tuple[Ints, float]:
     """Return one-sided geometric draws, 0 and up, that spend the charge, and their scale."""
-    scale = scale_for(charge.use(), sensitivity)
-    return _draw(np.array([scale]), size, source.stream(), signed=False), scale
+    return Draws(charge, source).geometric(sensitivity=sensitivity, size=size)
 
 
 def laplace_each(
@@ -149,6 +147,24 @@ def laplace_each(
     live = np.flatnonzero(parts)
     draws[live], scales[live] = _draw_each(top, parts[live], source.stream())
     return draws, scales
+
+
+class Draws:
+    """Several vectors of noise for one charge, of which the caller has proved that they cost it together."""
+
+    def __init__(self, charge: Charge, source: Source) -> None:
+        self._epsilon = charge.use()
+        self._source = source
+
+    def laplace(self, *, sensitivity: int, size: int) -> tuple[Ints, float]:
+        """Return discrete Laplace draws and their scale."""
+        scale = scale_for(self._epsilon, sensitivity)
+        return _draw(np.array([scale]), size, self._source.stream(), signed=True), scale
+
+    def geometric(self, *, sensitivity: int, size: int) -> tuple[Ints, float]:
+        """Return one-sided geometric draws, 0 and up, and their scale."""
+        scale = scale_for(self._epsilon, sensitivity)
+        return _draw(np.array([scale]), size, self._source.stream(), signed=False), scale
 
 
 def _ratio(epsilon: Fraction, sensitivity: int) -> Fraction:

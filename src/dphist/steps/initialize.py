@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
+from dphist.errors import UsageError
+from dphist.groups import Groups
 from dphist.privacy.curator import Curator
+from dphist.privacy.curator import Noisy as NoisyCounts
 from dphist.steps.protocols import Rough, Step
 
 
@@ -16,3 +21,38 @@ class Nothing(Step):
     def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
         """Return None."""
         return None
+
+
+@dataclass(frozen=True)
+class Noisy(Step):
+    """Noise on every bin (SORTaki Algorithm 1)."""
+
+    spends: ClassVar[bool] = True
+
+    def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
+        """Measure every bin."""
+        return curator.measure(Groups.singletons(curator.domain.n), share=share)
+
+
+@dataclass(frozen=True)
+class Thresholded(Step):
+    """Noise on every bin, and what is below eta ln(n)/epsilon becomes 0 (AHP Algorithm 1, line 4).
+
+    Args:
+        eta: how many times ln(n) noise scales a count must reach; 0.35 as DPBench runs AHP.
+    """
+
+    spends: ClassVar[bool] = True
+    eta: float = 0.35
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.eta) and self.eta >= 0):
+            raise UsageError(f"eta must be a number from 0 on, not {self.eta!r}.")
+
+    def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
+        """Measure every bin, then drop what the noise alone could have made."""
+        noisy = curator.measure(Groups.singletons(curator.domain.n), share=share)
+        floor = self.eta * math.log(curator.domain.n) * curator.scale(share)
+        values = noisy.values
+        values[values < floor] = 0
+        return NoisyCounts(values, noisy.scale)

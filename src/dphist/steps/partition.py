@@ -1,22 +1,35 @@
-"""Step 3: which bins share one value."""
+"""Step 3: which bins share one value.
+
+Partitioners that look at rough counts spend nothing: they are post-processing, and the error formula that
+they minimise is one of `formulas`. `L1` looks at the data itself, through the curator, and pays.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from dphist.groups import Groups
+from dphist.domain import Domain
+from dphist.errors import UsageError
+from dphist.groups import Groups, Ints
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Order, Rough, Step
+from dphist.steps.formulas import Ahp, Formula, Penalty, Unbiased
+from dphist.steps.protocols import Order, Rough, Step, needed, variance
+from dphist.workload import Workload
 
 
 @dataclass(frozen=True)
 class Singletons(Step):
     """Every bin is its own group."""
 
-    def __call__(self, curator: Curator, rough: Rough, order: Order, *, share: Fraction) -> Groups:
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
         """Return n groups of one bin."""
         n = curator.domain.n
         return Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
@@ -26,6 +39,166 @@ class Singletons(Step):
 class Whole(Step):
     """All bins are one group."""
 
-    def __call__(self, curator: Curator, rough: Rough, order: Order, *, share: Fraction) -> Groups:
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
         """Return one group of n bins."""
         return Groups(np.array([0, curator.domain.n]), order)
+
+
+@dataclass(frozen=True)
+class _OnRough(Step, ABC):
+    """What all partitioners of rough counts share: they see values in order, and a penalty."""
+
+    needs_rough: ClassVar[bool] = True
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Cut the rough counts, in order, into groups; no further budget."""
+        noisy = needed(rough)
+        h = noisy.values if order is None else noisy.values[order]
+        rough_variance = float(np.max(variance(noisy.scale)))
+        # With nothing left to estimate with, a total to come is worth nothing: means of the rough counts.
+        final_variance = float(variance(curator.scale(later))) if later else 0.0
+        return Groups(self.cut(h, rough_variance, final_variance), order)
+
+    @abstractmethod
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Return where groups start, and n."""
+
+
+@dataclass(frozen=True)
+class Optimal(_OnRough):
+    """The partition of least expected error, of all there are: O(n log n) in order, near-linear else.
+
+    Ordered counts are a least-weight-subsequence problem with monotone decisions, unordered ones penalised
+    change-point detection; both are solved exactly (docs/how-it-is-fast.md).
+    """
+
+    formula: Formula = field(default_factory=Unbiased)
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Minimise the formula exactly."""
+        from dphist.kernels import changepoints, segments
+
+        beta, a, b = self.formula.penalty(rough=rough, final=final, n=h.size)
+        if (h[1:] >= h[:-1]).all():
+            return segments.optimal_sorted(h, beta=beta, a=a, b=b)
+        return changepoints.optimal_runs(h, beta=beta, a=a, b=b)
+
+
+@dataclass(frozen=True)
+class PowersOfTwo(_OnRough):
+    """The best partition into groups whose sizes are powers of two: the papers' approximation."""
+
+    formula: Formula = field(default_factory=Unbiased)
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Minimise the formula over sizes 1, 2, 4, ..."""
+        from dphist.kernels import changepoints
+
+        return changepoints.powers_of_two(h, **_numbers(self.formula, rough, final, h.size))
+
+
+@dataclass(frozen=True)
+class Greedy(_OnRough):
+    """Left to right, a bin joins the group before it while that costs less (SORTaki Algorithm 5)."""
+
+    formula: Formula = field(default_factory=Ahp)
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Join while joining costs less."""
+        from dphist.kernels import clusters
+
+        return clusters.greedy(h, **_numbers(self.formula, rough, final, h.size))
+
+
+@dataclass(frozen=True)
+class AhpGreedy(_OnRough):
+    """AHP's greedy clusters with look-ahead and its rule for stopping (Zhang et al. 2014, Algorithm 3)."""
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Grow each cluster until no larger one could be better."""
+        from dphist.kernels import clusters
+
+        return clusters.ahp_greedy(h, a=final)
+
+
+@dataclass(frozen=True)
+class Empirical(_OnRough):
+    """The exact best k groups for four rules of thumb for k, the cheapest of them (AHP Algorithm 2)."""
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Try square root, Sturges, Doane and Rice."""
+        from dphist.kernels import clusters
+
+        return clusters.empirical(h, a=final)
+
+
+@dataclass(frozen=True)
+class KdTree(_OnRough):
+    """Cut a group in two while its rough counts vary by more than xi (DPCube, Xiao et al. 2012).
+
+    Args:
+        xi: the variance that is left alone, in variances of the rough noise; 1 worked best in SORTaki.
+    """
+
+    xi: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.xi) and self.xi > 0):
+            raise UsageError(f"xi must be a number above 0, not {self.xi!r}.")
+
+    def cut(self, h: Ints, rough: float, final: float) -> Ints:
+        """Split where the sum of squares falls most."""
+        from dphist.kernels import clusters
+
+        return clusters.kd_splits(h, threshold=self.xi * rough)
+
+
+@dataclass(frozen=True)
+class L1(Step):
+    """The private L1 partition: DAWA's first stage (Li et al. 2014), with its proof mended.
+
+    Args:
+        candidates: ``powers`` of two (DAWA, S~), ``all`` intervals (S1), or ``subtrees`` (S1+H).
+        center: deviations from the ``mean`` (published) or the ``median`` (ours: half the sensitivity).
+        one_sided: geometric noise instead of two-sided: the same guarantee, half the variance (ours).
+        fanout: of the tree whose subtrees are tried.
+    """
+
+    spends: ClassVar[bool] = True
+    candidates: Literal["powers", "all", "subtrees"] = "powers"
+    center: Literal["mean", "median"] = "mean"
+    one_sided: bool = False
+    fanout: int = 16
+
+    def __post_init__(self) -> None:
+        if self.candidates not in ("powers", "all", "subtrees") or self.center not in ("mean", "median"):
+            raise UsageError("L1 takes candidates powers, all or subtrees, and center mean or median.")
+        if self.fanout < 2:
+            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse all intervals of more bins than can be tried."""
+        if self.candidates == "all" and domain.n > 1 << 16:
+            raise UsageError(f"all intervals of {domain.n} bins are too many; use candidates='powers'.")
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Ask the curator; a group costs, besides its deviations, the scale of the noise on its total."""
+        return curator.partition_l1(
+            candidates=self.candidates,
+            center=self.center,
+            one_sided=self.one_sided,
+            penalty=curator.scale(later) if later else 0.0,
+            share=share,
+            order=order,
+            fanout=self.fanout,
+        )
+
+
+def _numbers(formula: Formula, rough: float, final: float, n: int) -> dict[str, float]:
+    return Penalty._asdict(formula.penalty(rough=rough, final=final, n=n))

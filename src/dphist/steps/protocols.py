@@ -9,8 +9,10 @@ from typing import ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist import law
 from dphist.accuracy import ErrorModel
 from dphist.domain import Domain
+from dphist.errors import UsageError
 from dphist.groups import Groups
 from dphist.privacy.curator import Curator, Noisy
 from dphist.workload import Workload
@@ -38,6 +40,18 @@ class Step:
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""
+
+
+def needed(rough: Rough) -> Noisy:
+    """Return rough counts that a step cannot do without; the pipeline has refused to run without them."""
+    if rough is None:
+        raise UsageError("this step looks at rough counts and there are none: use initialize.Noisy().")
+    return rough
+
+
+def variance(scale: float | Floats) -> float | Floats:
+    """Return the exact variance of noise of some scale, kept above 0 so that weights by it stay finite."""
+    return np.maximum(law.variance(scale), 1e-200)
 
 
 class Initializer(Protocol):
@@ -73,8 +87,10 @@ class Partitioner(Protocol):
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""
 
-    def __call__(self, curator: Curator, rough: Rough, order: Order, *, share: Fraction) -> Groups:
-        """Return a partition of all bins."""
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Return a partition of all bins; ``later`` is the share that estimating will have."""
 
 
 class Estimator(Protocol):
