@@ -809,7 +809,6 @@ def test_bad_arguments(options, error, words):
         (5, "int"),
         (None, "NoneType"),
     ],
-    ids=str,
 )
 def test_bad_arrays(data, words):
     with pytest.raises(DphistError, match=words):
