@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,6 +145,171 @@ class GroupTotals:
         return mask if (touched[mask] == self.groups.sizes[mask]).all() else None
 
 
+@dataclass(frozen=True, eq=False)
+class TreeTotals:
+    """Noisy totals on a tree over the groups, made to agree by least squares, spread evenly inside a group.
+
+    Args:
+        groups: the leaves of the tree.
+        branching: how many children a node has.
+        pruned: whether the tree is the one over the bins, cut off at the groups, or one over the groups.
+        scales: the noise of each node, infinite where it was not measured.
+    """
+
+    groups: Groups
+    branching: int
+    pruned: bool
+    scales: Floats
+
+    @property
+    def words(self) -> str:
+        """What the intervals cover."""
+        return (
+            "the noise on every total of the tree is known, and so is the variance of every range of "
+            "whole groups; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
+            "in about 95 % of releases, for this query alone. Ranges that cut a group have none: how records "
+            "lie inside a group was not measured"
+        )
+
+    @cached_property
+    def _error(self) -> Any:
+        from dphist.kernels import tree_variances, trees
+
+        tree = trees.make_tree(self.groups.k, self.branching)
+        if self.pruned:
+            tree = trees.pruned_tree(self.groups.starts, self.branching)
+        return tree_variances.tree_error(tree, law.variance(self.scales))
+
+    @cached_property
+    def _bins(self) -> Floats:
+        """The variance of each bin, NaN where it shares a group, infinite where nothing determines it."""
+        from dphist.kernels import tree_variances
+
+        each = tree_variances.group_variances(self._error)
+        return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
+
+    def variances(self) -> Floats:
+        """Return the variance of each bin that is its own group, NaN for the others."""
+        return np.where(np.isfinite(self._bins), self._bins, np.nan)
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
+        """Return the half-width for the sum of bins lo to hi-1, for this query alone."""
+        from dphist.kernels import tree_variances
+
+        z = _normal(level)
+        if lo == hi:
+            return 0.0
+        if self.groups.order is None:
+            first, last = (int(i) for i in np.searchsorted(self.groups.starts, (lo, hi)))
+            whole = self.groups.starts[first] == lo and self.groups.starts[last] == hi
+        else:
+            first, last, whole = 0, self.groups.k, (lo, hi) == (0, self.groups.n)
+        if not whole:
+            return None
+        variance = float(tree_variances.range_variances(self._error, [first], [last])[0])
+        return z * math.sqrt(variance) if math.isfinite(variance) else None
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return each bin's own half-width, NaN where it is unknown."""
+        return _normal(level) * np.sqrt(self.variances())
+
+    def joint(self, *, level: float) -> Floats:
+        """Return half-widths that hold for all bins at once, by the union bound: conservative."""
+        missing = (1 - law.check_level(level)) / self.groups.k
+        return np.asarray(law.sum_margin_bound(np.sqrt(self.variances()), 1 - missing))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; scales that recur are written once, an infinite one as null."""
+        distinct, which = np.unique(self.scales, return_inverse=True)
+        return {
+            "kind": "tree totals",
+            "groups": self.groups.to_dict(),
+            "branching": self.branching,
+            "pruned": self.pruned,
+            "scales": [None if math.isinf(s) else s for s in distinct.tolist()],
+            "scale_of_node": which.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> TreeTotals:
+        """Return the model that ``to_dict`` described."""
+        distinct = np.array(described["scales"], dtype=np.float64)  # null is read as NaN
+        scales = np.where(np.isnan(distinct), math.inf, distinct)[np.array(described["scale_of_node"])]
+        groups = Groups.from_dict(described["groups"])
+        if scales.shape != (2 * groups.k - 1,):
+            raise ReleaseFileError("the release's error model does not fit its groups; the file is damaged.")
+        return cls(groups, described["branching"], described["pruned"], scales)
+
+
+@dataclass(frozen=True, eq=False)
+class HatTotals:
+    """Noisy answers to the bins and to overlapping triangles over them, made to agree by least squares.
+
+    Args:
+        n: the number of bins.
+        queries: what the triangles were fitted to: ``all-ranges`` or ``prefixes``.
+        scale: of the noise on each answer, in units of the answers' weights.
+    """
+
+    n: int
+    queries: str
+    scale: float
+
+    @property
+    def words(self) -> str:
+        """What the intervals cover."""
+        return (
+            "the noise on every answer is known, and so is the variance of every range; intervals take the "
+            "sum of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, for "
+            "this query alone"
+        )
+
+    @cached_property
+    def _error(self) -> Any:
+        from dphist.kernels import hats, hats_fit
+
+        return hats_fit.hats_error(hats.fitted_hats(self.n, self.queries), law.variance(self.scale))
+
+    @cached_property
+    def _bins(self) -> Floats:
+        return self._ranges(np.arange(self.n), np.arange(1, self.n + 1))
+
+    def _ranges(self, lo: Ints, hi: Ints) -> Floats:
+        from dphist.kernels import hats_fit
+
+        return hats_fit.hats_range_variances(self._error, lo, hi)
+
+    def variances(self) -> Floats:
+        """Return the variance of each bin."""
+        return self._bins
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float:
+        """Return the half-width for the sum of bins lo to hi-1, for this query alone."""
+        return _normal(level) * math.sqrt(float(self._ranges(np.array([lo]), np.array([hi]))[0]))
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return each bin's own half-width."""
+        return _normal(level) * np.sqrt(self._bins)
+
+    def joint(self, *, level: float) -> Floats:
+        """Return half-widths that hold for all bins at once, by the union bound: conservative."""
+        missing = (1 - law.check_level(level)) / self.n
+        return np.asarray(law.sum_margin_bound(np.sqrt(self._bins), 1 - missing))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {"kind": "hat totals", "n": self.n, "queries": self.queries, "scale": self.scale}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> HatTotals:
+        """Return the model that ``to_dict`` described."""
+        return cls(described["n"], described["queries"], described["scale"])
+
+
+def _normal(level: float) -> float:
+    return NormalDist().inv_cdf((1 + law.check_level(level)) / 2)
+
+
 @dataclass(frozen=True)
 class Unknown:
     """No interval can be given.
@@ -183,6 +349,10 @@ def error_model_from_dict(described: dict[str, Any]) -> ErrorModel:
     kind = described.get("kind")
     if kind == "group totals":
         return GroupTotals.from_dict(described)
+    if kind == "tree totals":
+        return TreeTotals.from_dict(described)
+    if kind == "hat totals":
+        return HatTotals.from_dict(described)
     if kind == "unknown":
         return Unknown.from_dict(described)
     raise ReleaseFileError(f"unknown kind of error model {kind!r}; this file may come from a later version.")

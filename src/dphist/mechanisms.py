@@ -191,8 +191,109 @@ def o_s2(domain: Domain) -> Pipeline:
     return _sorted(partition.Optimal(formula=formulas.Constant()), estimate.GroupMeans(), F("0.65"))
 
 
+def _tree(domain: Domain, tree: Estimator) -> Pipeline:
+    """Return a tree over all bins, nothing else."""
+    return Pipeline(order=_line(domain), estimate=tree)
+
+
+def _smoothed(domain: Domain, partitioner: Partitioner, tree: Estimator) -> Pipeline:
+    """Return groups by a quarter of the budget, and a tree over them by the rest."""
+    paid = partitioner.spends
+    return Pipeline(
+        initialize=initialize.Nothing() if paid else initialize.Noisy(),
+        order=_line(domain),
+        partition=partitioner,
+        estimate=tree,
+        split=Split(
+            initialize=F(0) if paid else F("0.25"),
+            partition=F("0.25") if paid else F(0),
+            estimate=F("0.75"),
+        ),
+    )
+
+
+def h(domain: Domain) -> Pipeline:
+    """A 16-ary tree, even budgets, the root left out."""
+    return _tree(domain, estimate.Tree(branching=16))
+
+
+def hay(domain: Domain) -> Pipeline:
+    """A binary tree, even budgets, root included, made consistent."""
+    return _tree(domain, estimate.Tree(branching=2, root=True))
+
+
+def hb(domain: Domain) -> Pipeline:
+    """A tree with the branching that is best for random ranges of n bins, from n alone."""
+
+    def error(b: int) -> float:  # Qardaji et al. 2013, the error of a range with consistency
+        levels = 1
+        while b**levels < domain.n:
+            levels += 1
+        return (b - 1) * levels**3 - 2 * (b + 1) * levels**2 / 3
+
+    return _tree(domain, estimate.Tree(branching=min(range(2, 257), key=error)))
+
+
+def greedyh(domain: Domain) -> Pipeline:
+    """A tree tuned to the workload, no partition."""
+    return _tree(domain, estimate.WorkloadTree())
+
+
+def greedyh_tuned(domain: Domain) -> Pipeline:
+    """greedyh with our sweeps over its weights."""
+    return _tree(domain, estimate.WorkloadTree(weights="tuned"))
+
+
+def hats(domain: Domain) -> Pipeline:
+    """Single bins and overlapping triangles."""
+    return _tree(domain, estimate.Hats())
+
+
+def dawa(domain: Domain) -> Pipeline:
+    """The private L1 partition, then a tree tuned to the workload."""
+    return _smoothed(domain, partition.L1(), estimate.WorkloadTree())
+
+
+def dawa_all(domain: Domain) -> Pipeline:
+    """DAWA with all intervals as candidates."""
+    return _smoothed(domain, partition.L1(candidates="all"), estimate.WorkloadTree())
+
+
+def dawa2(domain: Domain) -> Pipeline:
+    """DAWA with median costs, one-sided noise and tuned weights."""
+    groups = partition.L1(center="median", one_sided=True)
+    return _smoothed(domain, groups, estimate.WorkloadTree(weights="tuned"))
+
+
+def partition_laplace(domain: Domain) -> Pipeline:
+    """DAWA's partition, one noisy total per group."""
+    return _smoothed(domain, partition.L1(), estimate.GroupMeans())
+
+
+def partition_uniform(domain: Domain) -> Pipeline:
+    """DAWA's partition, a binary tree with even budgets."""
+    return _smoothed(domain, partition.L1(), estimate.Tree(branching=2, root=True))
+
+
+def partition_geometric(domain: Domain) -> Pipeline:
+    """DAWA's partition, a binary tree whose budgets grow towards the leaves."""
+    tree = estimate.Tree(branching=2, ratio=2 ** (1 / 3), root=True)
+    return _smoothed(domain, partition.L1(), tree)
+
+
+_S1 = partition.L1(candidates="all")
+_S2 = partition.Optimal(formula=formulas.Constant())
+_MM = estimate.WorkloadTree(queries="ranges")
+_PMM = estimate.WorkloadTree(queries="prefixes")
+_PRUNED = estimate.Tree(branching=16, pruned=True)
+
+
 _AHP = "Zhang, Chen, Xu, Meng, Xie, SDM 2014"
 _SORTAKI = "Doudalis, Mehrotra, 2017 (SORTaki)"
+_DAWA = "Li, Hay, Miklau, Wang, PVLDB 2014 (DAWA)"
+_HATS = "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2018 (HDMM)"
+_HAY = "Hay, Rastogi, Miklau, Suciu, PVLDB 2010"
+_HIERARCHY = "Qardaji, Yang, Li, PVLDB 2013"
 _ENGINEERING = "Kellaris, Papadopoulos, Papadias, TKDE 2019"
 
 METHODS = (
@@ -226,6 +327,52 @@ METHODS = (
     Method("s2", s2, "Noisy counts, groups of least squared error; one mean per group.", _ENGINEERING),
     Method("o+s1", o_s1, "Bins ordered privately, then s1; both steps paid for.", _ENGINEERING),
     Method("o+sa", o_sa, "Bins ordered privately, then sa; both steps paid for.", _ENGINEERING),
+    Method("s1+mm", lambda d: _smoothed(d, _S1, _MM), "s1's groups, a tree for all ranges.", _ENGINEERING),
+    Method(
+        "sa+mm",
+        lambda d: _smoothed(d, partition.L1(), _MM),
+        "sa's groups, a tree for all ranges.",
+        _ENGINEERING,
+    ),
+    Method("s2+mm", lambda d: _smoothed(d, _S2, _MM), "s2's groups, a tree for all ranges.", _ENGINEERING),
+    Method(
+        "s1+pmm", lambda d: _smoothed(d, _S1, _PMM), "s1's groups, a tree for all prefixes.", _ENGINEERING
+    ),
+    Method(
+        "sa+pmm",
+        lambda d: _smoothed(d, partition.L1(), _PMM),
+        "sa's groups, a tree for all prefixes.",
+        _ENGINEERING,
+    ),
+    Method(
+        "s2+pmm", lambda d: _smoothed(d, _S2, _PMM), "s2's groups, a tree for all prefixes.", _ENGINEERING
+    ),
+    Method(
+        "s1+h",
+        lambda d: _smoothed(d, partition.L1(candidates="subtrees"), _PRUNED),
+        "A 16-ary tree cut off where the L1 error says that bins are alike.",
+        _ENGINEERING,
+    ),
+    Method(
+        "s2+h",
+        lambda d: _smoothed(d, partition.Subtrees(), _PRUNED),
+        "A 16-ary tree cut off where the squared error of noisy counts says so.",
+        _ENGINEERING,
+    ),
+    Method("h", h, "A 16-ary tree of totals with even budgets, made consistent.", _HIERARCHY),
+    Method("hb", hb, "As h, with the best branching for the number of bins.", _HIERARCHY),
+    Method("hay", hay, "A binary tree of totals with even budgets, made consistent.", _HAY),
+    Method("dawa", dawa, "Private L1 partition, then a tree tuned to the workload.", _DAWA),
+    Method("dawa-all", dawa_all, "DAWA with all intervals as candidate groups.", _DAWA),
+    Method("dawa2", dawa2, "DAWA with median costs, one-sided noise and better-tuned weights (ours).", _DAWA),
+    Method("greedyh", greedyh, "A tree over all bins tuned to the workload, no partition.", _DAWA),
+    Method("greedyh-tuned", greedyh_tuned, "greedyh with our sweeps over its weights.", _DAWA),
+    Method("hats", hats, "Bins and overlapping triangles: best for all ranges or prefixes (ours).", _HATS),
+    Method("partition+laplace", partition_laplace, "DAWA's partition, one total per group.", _DAWA),
+    Method("partition+uniform", partition_uniform, "DAWA's partition, an even binary tree.", _DAWA),
+    Method(
+        "partition+geometric", partition_geometric, "DAWA's partition, a tree with growing budgets.", _DAWA
+    ),
     Method("o+s2", o_s2, "Bins ordered privately, then s2 on the same noisy counts.", _ENGINEERING),
 )
 CATALOGUE = {method.name: method for method in METHODS}

@@ -37,6 +37,10 @@ class Workload(ABC):
     size: int = field(init=False)  # how many queries there are
 
     @abstractmethod
+    def cells(self) -> Iterator[Ints]:
+        """Return the bins of each query in turn."""
+
+    @abstractmethod
     def coverage(self) -> Floats:
         """Return how many queries contain each bin."""
 
@@ -121,6 +125,10 @@ class LineWorkload(Workload):
         at = np.arange(self.n + 1)
         lows, highs = zip(*(np.broadcast_arrays(at[lo], at[hi]) for lo, hi in self._blocks()), strict=True)
         return np.concatenate(lows), np.concatenate(highs)
+
+    def cells(self) -> Iterator[Ints]:
+        """Return the bins of each query in turn."""
+        return (np.arange(lo, hi) for lo, hi in zip(*self.pairs(), strict=True))
 
     def coverage(self) -> Floats:
         """Return how many queries contain each bin."""
@@ -254,6 +262,12 @@ class Rectangles(Workload):
     def _sums(self, x: Array) -> Iterator[Array]:
         parts = [q.T for p in _prefix(x.reshape(self.shape)) for q in _prefix(p.T)]
         yield reduce(np.add, (sign * p[at] for p in parts for at, sign in self._corners()))
+
+    def cells(self) -> Iterator[Ints]:
+        """Return the bins of each query in turn, numbered row by row."""
+        columns = self.shape[1]
+        for x0, x1, y0, y1 in zip(self.x0, self.x1, self.y0, self.y1, strict=True):
+            yield (np.arange(x0, x1)[:, None] * columns + np.arange(y0, y1)).ravel()
 
     def coverage(self) -> Floats:
         """Return how many queries contain each bin, row by row."""

@@ -49,6 +49,14 @@ class Hats:
         """How many queries there are."""
         return self.bins.size + self.first.size
 
+    def bound(self) -> int:
+        """Return the most that one record changes the answers, added up over all of them."""
+        return column_bound(self)
+
+    def __call__(self, counts: Ints) -> Ints:
+        """Return the exact answers."""
+        return apply_hats(self, counts)
+
 
 def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> Hats:
     """Return hats for all ranges or all prefixes of n bins; single bins, and few of them, need none.

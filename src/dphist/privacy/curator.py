@@ -7,6 +7,7 @@ keep nothing. The verbs, and why each costs what it says, in the words of its do
 
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
+* ``measure_linear``  noisy answers to fixed whole-number linear queries
 * ``choose``          the noisy best of some candidates
 * ``partition_l1``    the noisy best partition into groups of alike bins
 
@@ -57,6 +58,24 @@ class Spent:
     purpose: str
     share: Fraction
     epsilon: Fraction
+
+
+class Transform(Protocol):
+    """Fixed, public linear queries with whole-number weights: a pure kernel, like a score."""
+
+    @property
+    def n(self) -> int:
+        """Over how many bins."""
+
+    @property
+    def size(self) -> int:
+        """How many queries."""
+
+    def bound(self) -> int:
+        """Return the largest sum of |weights| that any one bin has over all queries, exactly."""
+
+    def __call__(self, counts: Ints) -> Ints:
+        """Return the exact answers, one whole number per query."""
 
 
 class Score(Protocol):
@@ -186,6 +205,27 @@ class Curator:
         measured = parts > 0
         draws[measured] += (prefix[hi] - prefix[lo])[measured]
         return Noisy(draws, scales)
+
+    def measure_linear(self, transform: Transform, *, share: Fraction) -> Noisy:
+        """Return noisy answers to linear queries, in units of their weights.
+
+        Sensitivity: a record in bin j changes the answers by the weights of j, in all by at most the bound;
+        D records by at most D times that. Noise of scale D * bound/e on every answer then loses at most e.
+        """
+        bound = transform.bound()
+        if transform.n != self.domain.n or bound < 1:
+            raise UsageError(f"the queries are over {transform.n} bins and the domain has {self.domain.n}.")
+        answers = transform(self.__counts.values.copy())
+        if answers.dtype != np.int64 or answers.shape != (transform.size,):
+            raise PrivacyError("linear queries must answer with one int64 each.")
+        draws, scale = noise.laplace(
+            self.__take(share, f"{transform.size} linear queries"),
+            sensitivity=self.sensitivity * bound,
+            size=transform.size,
+            source=self.__source,
+        )
+        draws += answers
+        return Noisy(draws, scale)
 
     def choose(self, score: Score, *, share: Fraction) -> int:
         """Return the candidate whose score plus one-sided noise is greatest, the first of equals.
