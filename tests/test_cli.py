@@ -1,14 +1,21 @@
 """The command line as a person meets it: results, messages, exit codes, and nothing lost."""
 
+import contextlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+import dphist as package
+from dphist import cli
 
 DPHIST = str(Path(sys.executable).parent / "dphist")
 
@@ -22,10 +29,29 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def dphist(*arguments, code=0, **more):
-    run = subprocess.run([DPHIST, *map(str, arguments)], capture_output=True, text=True, check=False, **more)
+def dphist(*arguments, code=0):
+    """Run the command line in this process, which spares the start of another."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["dphist", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+        left = 0
+    except SystemExit as end:
+        left = end.code or 0
+    finally:
+        sys.argv = before
+    run = SimpleNamespace(returncode=left, stdout=out.getvalue(), stderr=err.getvalue())
+    assert run.returncode == code, run
+    return run
+
+
+def program(*arguments, code=0, **more):
+    """Run the installed program."""
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    run = subprocess.run([DPHIST, *map(str, arguments)], text=True, check=False, **more)
     assert run.returncode == code, (run.returncode, run.stdout, run.stderr)
-    assert "Traceback" not in run.stderr
+    assert "Traceback" not in (run.stderr or "")
     return run
 
 
@@ -33,7 +59,7 @@ PUBLISH = ("publish", "people.csv", "--column", "age", "--bins", "10", "--range"
 
 
 def test_publish_query_plot_and_ledger_end_to_end(here):
-    run = dphist(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", "--out", "r.json", "--plot", "p.png")
+    run = program(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", "--out", "r.json", "--plot", "p.png")
     assert "identity" in run.stdout
     assert "spent 0.5" in run.stderr
     assert (here / "p.png").read_bytes().startswith(b"\x89PNG")
@@ -76,8 +102,27 @@ def test_a_limit_is_kept(here):
 
 
 def test_a_dry_run_checks_and_spends_nothing(here):
-    assert "nothing charged" in dphist(*PUBLISH, "--epsilon", "1", "--dry-run").stdout
+    run = dphist(*PUBLISH, "--epsilon", "1", "--dry-run", "--unit", "person", "--max-contributions", "3")
+    words = (
+        "nothing charged",
+        "0 to 100",
+        "one person with at most 3",
+        "identity",
+        "would be made",
+        "no limit",
+    )
+    assert all(word in run.stdout for word in words)
     assert not list(here.glob("*.db"))
+    dphist("ledger", "create", "l.db", "--limit", "2", "--dataset", "people")
+    ask = (*PUBLISH, "--dry-run", "--ledger", "l.db", "--dataset")
+    facts = json.loads(dphist(*ask, "people", "--epsilon", "0.5", "--json").stdout)
+    assert (facts["left"], facts["left_after"], facts["bins"]) == ("2", "1.5", 10)
+    assert "2 is left" in dphist(*ask, "people", "--epsilon", "3", code=3).stderr
+    assert "Did you mean 'people'" in dphist(*ask, "peple", "--epsilon", "1", code=3).stderr
+    assert (
+        "nowhere" in dphist(*PUBLISH, "--epsilon", "1", "--dry-run", "--ledger", "nowhere/l", code=3).stderr
+    )
+    assert "spent 0 of 2" in dphist("ledger", "show", "l.db").stdout and not list(here.glob("release*"))
     dphist("publish", "people.csv", "--column", "age", "--bins", "3", "--epsilon", "1", "--dry-run", code=2)
 
 
@@ -118,7 +163,7 @@ BAD = {
     "no range": (
         ("publish", "people.csv", "--column", "age", "--bins", "3", "--epsilon", "1"),
         2,
-        "range is needed",
+        "--range LO HI is needed",
     ),
     "range off the data": (
         (
@@ -213,17 +258,26 @@ def test_negative_ends_of_a_range_and_a_query(here):
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_ledger_and_outputs_whole(here):
     (here / "old.json").write_text("an older release")
+    said = (
+        "nothing was charged.",
+        "was charged; nothing was saved.",
+        "being charged",
+        "is safe in",
+        "whole.",
+    )
     many = "age\n" + "\n".join(str(i % 100) for i in range(300_000))
     (here / "people.csv").write_text(many)
     for delay in (0.2, 0.5, 0.8, 1.1):
         process = subprocess.Popen(
-            [DPHIST, *PUBLISH, "--epsilon", "0.1", "--ledger", "l.db", "--out", "old.json"],
+            [DPHIST, *PUBLISH, "--epsilon", "0.1", "--ledger", "l.db", "--out", "old.json", "--overwrite"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        words = process.communicate(timeout=60)[1].decode()
+        if process.returncode == 130:
+            assert words.rstrip().endswith(said), words
         text = (here / "old.json").read_text()
         assert text == "an older release" or json.loads(text)["format"] == "dphist-release"
         assert not [p for p in os.listdir(here) if p.startswith(".dphist-")]
@@ -235,16 +289,354 @@ def test_methods_and_help_and_version():
     assert "identity" in dphist("methods").stdout
     rows = json.loads(dphist("methods", "--json").stdout)
     assert {"name", "summary", "citation"} == set(rows[0])
-    assert "publish" in dphist("--help").stdout
+    for flag in ("-h", "--help"):
+        shown = dphist(flag).stdout
+        assert "publish" in shown and "3 the ledger refuses" in shown and "130 interrupted" in shown
+        for command in (["publish"], ["query"], ["ledger", "show"]):
+            shown = dphist(*command, flag).stdout
+            assert "--json" in shown and "bool" not in shown and "by whom" not in shown
     assert dphist("--version").stdout.startswith("dphist ")
 
 
 @pytest.mark.slow
 def test_the_demo_leaves_release_picture_and_ledger(here):
     run = dphist("demo")
-    assert "flights at least an hour late" in run.stderr
+    assert "flights an hour late or more" in run.stderr
+    assert max(map(len, (run.stdout + run.stderr).splitlines())) <= 80
     made = {p.name for p in (here / "dphist-demo").iterdir()}
     assert {"release.json", "release.png", "release.html", "ledger.db", "flights.parquet"} <= made
     assert "arr_delay" in dphist("ledger", "show", "dphist-demo/ledger.db").stdout
-    dphist("demo")  # a second time works, and is charged again
+    (here / "dphist-demo" / "flights.parquet").write_bytes(b"whatever was left here")
+    assert "again: earlier runs were charged 0.01" in dphist("demo").stderr
     assert "spent 0.02" in dphist("ledger", "show", "dphist-demo/ledger.db").stdout
+
+
+# Nothing that is there is lost
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "words"),
+    [
+        ("people.csv", ["--out", "people.csv"], "would replace the records"),
+        ("people.csv", ["--out", "people.csv", "--overwrite"], "would replace the records"),
+        ("people.csv", ["--out", "link.csv", "--overwrite"], "would replace the records"),
+        ("people.csv", ["--out", "hard.csv", "--overwrite"], "would replace the records"),
+        ("link.csv", ["--out", "folder/../people.csv", "--overwrite"], "would replace the records"),
+        ("folder", ["--out", "folder/deep/a.csv", "--overwrite"], "would replace the records"),
+        ("folder/*/*.csv", ["--out", "folder/deep/a.csv", "--overwrite"], "would replace the records"),
+        ("folder/**/*.csv", ["--out", "folder/deep/a.csv", "--overwrite"], "would replace the records"),
+        ("folder", ["--out", "folder/new.json"], "next time"),
+        (".", [], "next time"),
+        ("folder/*/*.csv", ["--out", "folder/deep/new.csv"], "next time"),
+        ("people.csv", ["--ledger", "l.json", "--out", "l.json"], "also the ledger"),
+        ("people.csv", ["--ledger", "l.db", "--out", "log.json"], "also the ledger"),
+        ("people.csv", ["--out", "same.json", "--plot", "same.json"], ".vl.json"),
+        ("people.csv", ["--out", "same.vl.json", "--plot", "same.vl.json"], "also --out"),
+        ("people.csv", ["--ledger", "l.svg", "--plot", "l.svg"], "also the ledger"),
+        ("people.csv", ["--out", "old.json"], "old.json exists; choose another name or add --overwrite"),
+    ],
+)
+def test_results_replace_neither_records_nor_ledger_nor_each_other(here, data, more, words):
+    (here / "folder" / "deep").mkdir(parents=True)
+    (here / "folder" / "deep" / "a.csv").write_bytes((here / "people.csv").read_bytes())
+    (here / "link.csv").symlink_to("people.csv")
+    (here / "hard.csv").hardlink_to("people.csv")
+    (here / "log.json").symlink_to("l.db-wal")
+    (here / "old.json").write_text("older")
+    before = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
+    run = dphist("publish", data, *PUBLISH[2:], "--epsilon", "1", *more, code=2)
+    assert words in run.stderr
+    assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == before
+
+
+def test_a_glob_beside_its_results_is_fine(here):
+    dphist("publish", "*.csv", *PUBLISH[2:], "--epsilon", "1", "--out", "r.json")
+    dphist("publish", "*.csv", *PUBLISH[2:], "--epsilon", "1", "--out", "r.json", "--overwrite")
+    assert "spent 2" in dphist("ledger").stdout
+
+
+def test_a_picture_is_not_drawn_over_a_release(here):
+    dphist(*PUBLISH, "--epsilon", "1", "--out", "r.vl.json")
+    (here / "r.svg").symlink_to("r.vl.json")
+    before = (here / "r.vl.json").read_bytes()
+    assert ".vl.json" in dphist("plot", "r.vl.json", "r.json", code=2).stderr
+    for name in ("r.vl.json", "r.svg"):
+        assert "the release itself" in dphist("plot", "r.vl.json", name, code=2).stderr
+    assert (here / "r.vl.json").read_bytes() == before
+    dphist("plot", "r.vl.json", "s.vl.json")
+    assert "vega-lite" in json.loads((here / "s.vl.json").read_text())["$schema"]
+
+
+def test_parallel_runs_keep_every_release(here):
+    command = [DPHIST, *PUBLISH, "--epsilon", "1"]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
+    said = [run.communicate(timeout=60)[1].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4, said
+    names = sorted(p.name for p in here.glob("release*.json"))
+    assert names == ["release-2.json", "release-3.json", "release-4.json", "release.json"]
+    assert all(f"release: {name}\n" in "".join(said) for name in names)
+    assert len({(here / name).read_bytes() for name in names}) == 4
+
+
+def test_a_refused_run_leaves_no_file(here):
+    dphist("ledger", "create", "l.db", "--limit", "1")
+    before = set(os.listdir(here))
+    dphist(*PUBLISH, "--epsilon", "2", "--ledger", "l.db", code=3)
+    dphist(
+        "publish", "people.csv", "--column", "aeg", *PUBLISH[4:], "--epsilon", "1", "--ledger", "l.db", code=4
+    )
+    assert set(os.listdir(here)) == before
+
+
+def test_a_name_taken_while_counting_is_left_alone(here, monkeypatch):
+    from dphist.pipeline import Pipeline
+
+    def slow(self, *args, **more):
+        (here / "r.json").write_text("somebody else's")
+        return run(self, *args, **more)
+
+    run = Pipeline.run
+    monkeypatch.setattr(Pipeline, "run", slow)
+    said = dphist(*PUBLISH, "--epsilon", "1", "--out", "r.json").stderr
+    assert "taken by somebody else" in said and "release: r-2.json" in said
+    assert (here / "r.json").read_text() == "somebody else's"
+    assert json.loads((here / "r-2.json").read_text())["format"] == "dphist-release"
+
+
+def test_a_ledger_is_created_once(here):
+    dphist("ledger", "create", "l.db", "--limit", "1")
+    for more in ([], ["--limit", "5"]):
+        assert "dphist ledger limit l.db" in dphist("ledger", "create", "l.db", *more, code=3).stderr
+    assert "spent 0 of 1" in dphist("ledger", "show", "l.db").stdout
+    assert "not a SQLite file" in dphist("ledger", "create", "people.csv", code=3).stderr
+    dphist("ledger", "create", "n.db", "--dataset", " odd ", code=2)
+    assert not (here / "n.db").exists()
+
+
+# Interrupts and broken pipes
+
+
+def test_an_interrupt_says_what_was_charged(here, monkeypatch):
+    from dphist import records
+    from dphist.pipeline import Pipeline
+    from dphist.privacy.ledger import Ledger
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    def stop_in_duckdb(*_, **__):
+        raise RuntimeError("Query interrupted")
+
+    ask = (*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db")
+    for how in (stop, stop_in_duckdb):
+        with monkeypatch.context() as patch:
+            patch.setattr(records, "count", how)
+            assert dphist(*ask, code=130).stderr == "interrupted; nothing was charged.\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_spend", stop)
+        assert "while epsilon 0.5 was being charged" in dphist(*ask, code=130).stderr
+    assert "spent 0," in dphist("ledger", "show", "l.db").stdout
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "run", stop)
+        said = dphist(*ask, code=130).stderr
+        assert said == "interrupted after epsilon 0.5 was charged; nothing was saved.\n"
+    assert "spent 0.5," in dphist("ledger", "show", "l.db").stdout
+    assert not list(here.glob("release*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(cli, "_show_release", stop)
+        assert "the release is safe in release.json" in dphist(*ask, code=130).stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(package.release, "load", stop)
+        assert "interrupted" in dphist("query", "release.json", "0", "10", code=130).stderr
+
+
+def test_other_errors_are_not_taken_for_interrupts(here, monkeypatch):
+    from dphist import records
+
+    def fail(*_, **__):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(records, "count", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        dphist(*PUBLISH, "--epsilon", "1")
+
+
+def test_ctrl_c_while_saving_waits(here, monkeypatch):
+    import dphist.release as release_module
+
+    real = release_module.save_fresh
+
+    def pressed(*args):
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(*args)
+
+    monkeypatch.setattr(release_module, "save_fresh", pressed)
+    dphist(*PUBLISH, "--epsilon", "1")
+    assert (here / "release.json").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_or_closed_output_loses_no_release(here):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        run = program(*PUBLISH, "--epsilon", "1", code=2, stdout=full)
+    assert "release: release.json" in run.stderr and "No space left" in run.stderr
+    for arguments in ((*PUBLISH, "--epsilon", "1"), ("methods",), ("query", "release.json", "0", "10")):
+        read, write = os.pipe()
+        os.close(read)
+        program(*arguments, stdout=write)
+        os.close(write)
+    assert (here / "release-2.json").exists()
+
+
+def test_a_release_outlives_its_picture(here, monkeypatch):
+    from dphist.plots import Picture
+
+    def broken(*_, **__):
+        raise ValueError("no fonts.")
+
+    monkeypatch.setattr(Picture, "save", broken)
+    run = dphist(*PUBLISH, "--epsilon", "1", "--out", "r.json", "--plot", "p.png", code=2)
+    assert "no fonts. The release is safe in r.json; draw it with: dphist plot r.json p.png" in run.stderr
+    assert "95 % interval" in run.stdout and (here / "r.json").exists()
+
+
+# What is said
+
+
+def test_labels_and_edges_are_a_line_of_csv(here):
+    (here / "people.csv").write_text('kind\n"a, b"\nc\n')
+    ask = ("publish", "people.csv", "--column", "kind", "--epsilon", "1", "--json", "--categories")
+    domain = json.loads(dphist(*ask, '"a, b", c , " say ""hi""",""').stdout)["domain"]
+    assert domain["axes"][0]["labels"] == ["a, b", "c", ' say "hi"', ""]
+    domain = json.loads(dphist(*ask, "a , b").stdout)["domain"]
+    assert domain["axes"][0]["labels"] == ["a", "b"]
+    for wrong in ('a,"b', "a,,b", "a,b,", '"a"b', "a\nb"):
+        assert "--categories" in dphist(*ask, wrong, code=2).stderr
+    edges = ("publish", "people.csv", "--column", "kind", "--epsilon", "1", "--edges")
+    assert "--edges needs a number, not 'x'" in dphist(*edges, "0,x", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--bins", "3"], "--range LO HI is needed"),
+        (["--edges", "0,1", "--range", "0", "1"], "--range goes with --bins"),
+        (["--categories", "a", "--outside", "clip"], "--outside clip goes with numeric bins"),
+        (["--bins", "3", "--range", "0", "1", "--max-contributions", "2"], "goes with --unit"),
+        (["--bins", "3", "--range", "0", "1", "--y-bins", "2"], "add --y-column and --y-range"),
+        (["--bins", "3", "--range", "0", "1", "--y-range", "0", "1"], "add --y-column and --y-bins"),
+    ],
+)
+def test_advice_is_in_flags(here, flags, words):
+    said = dphist("publish", "people.csv", "--column", "age", "--epsilon", "1", *flags, code=2).stderr
+    assert words in said and "=" not in said
+
+
+def test_a_column_is_needed(here):
+    assert (
+        "--column is needed" in dphist("publish", "people.csv", *PUBLISH[4:], "--epsilon", "1", code=2).stderr
+    )
+
+
+def test_a_large_epsilon_is_warned_of(here):
+    assert "protects hardly anyone" in dphist(*PUBLISH, "--epsilon", "11", "--dry-run").stderr
+    assert "protects" not in dphist(*PUBLISH, "--epsilon", "10", "--dry-run").stderr
+
+
+def test_a_grid_is_summed_up_and_asked(here):
+    grid = ("--column", "age", "--bins", "2", "--range", "0", "100")
+    grid += ("--y-column", "age", "--y-bins", "4", "--y-range", "-100", "100")
+    run = dphist("publish", "people.csv", *grid, "--epsilon", "1", "--out", "g.json")
+    assert "grid of 2 x 4 bins; records in all: " in run.stdout and "level 0.95" in run.stdout
+    release = package.load("g.json")
+    found = json.loads(dphist("query", "g.json", "0", "50", "-50", "50", "--json").stdout)
+    assert found["value"] == release.sum((0, 50), (-50, 50)).value
+    for wrong in (["0", "50"], ["0"], ["0", "50", "0", "50", "1"]):
+        assert "query RELEASE XLO XHI YLO YHI" in dphist("query", "g.json", *wrong, code=2).stderr
+
+
+def test_queries_of_labels_numbers_and_ranges(here):
+    counts = package.from_counts
+    counts([5, 6, 7], edges=["a", "b, c", "d"], epsilon=1).save("labels.json")
+    counts([5, 6, 7], epsilon=1).save("numbers.json")
+    counts([5, 6], edges=[0, 1, 2], epsilon=1).save("edges.json")
+    counts([[5, 6], [7, 8]], edges=([0, 1, 2], ["x", "y"]), epsilon=1).save("mixed.json")
+
+    def value(*ask):
+        return json.loads(dphist("query", *ask, "--json").stdout)["value"]
+
+    assert value("labels.json", "b, c") == package.load("labels.json").count("b, c").value
+    assert value("labels.json", "a", "d") == package.load("labels.json").sum("a", "d").value
+    assert value("numbers.json", "1") == package.load("numbers.json").count(1).value
+    assert value("numbers.json", "1", "3") == package.load("numbers.json").sum(1, 3).value
+    assert value("mixed.json", "0", "2", "y") == package.load("mixed.json").sum((0, 2), "y").value
+    assert "query RELEASE LO HI" in dphist("query", "edges.json", "0", code=2).stderr
+    assert "query RELEASE XLO XHI YLABEL" in dphist("query", "mixed.json", "0", code=2).stderr
+    assert "Did you mean 'b, c'" in dphist("query", "labels.json", "b,c", code=2).stderr
+
+
+def test_large_numbers_are_read_in_full(here):
+    package.from_counts([30_000_000, 5], edges=[0, 1, 2], epsilon=1).save("r.json")
+    said = dphist("query", "r.json", "0", "1").stdout
+    assert re.fullmatch(r"(30,000|29,999),\d{3} \(29,999,\d{3} to 30,000,\d{3}, level 0.95\)\n", said)
+
+
+def test_a_simulated_release_says_so(here):
+    package.Plan(bins=3, range=(0, 3), epsilon=1).preview().save("s.json")
+    assert "SIMULATED: not private" in dphist("query", "s.json", "0", "1").stdout
+    found = json.loads(dphist("query", "s.json", "0", "1", "--json").stdout)
+    assert found["simulated"] is True and found["note"].startswith("SIMULATED: not private.")
+    dphist(*PUBLISH, "--epsilon", "1")
+    assert "SIMULATED" not in dphist("query", "release.json", "0", "10").stdout
+    assert json.loads(dphist("query", "release.json", "0", "10", "--json").stdout)["simulated"] is False
+
+
+def test_tables_fit_a_screen(here, monkeypatch):
+    labels = ["a", "b" * 200, "数" * 60]
+    package.from_counts([9_000_000, 6_000_000, 3], edges=labels, epsilon=1).save("r.json")
+    for width in (80, 60):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            cli._show_release(package.load("r.json"))
+        lines = out.getvalue().splitlines()[1:]
+        assert max(map(len, lines)) <= width and "…" in out.getvalue()
+        ends = [line.index(" to ") for line in lines[2:4]]
+        bars = [line.count("█") for line in lines[2:]]
+        assert len(set(ends)) == 1 and bars[0] >= 8 and bars[0] > bars[1] > 3 and bars[2] == 0
+    monkeypatch.setenv("COLUMNS", "80")
+    dphist("ledger", "create", "l.db", "--limit", "2")
+    dphist(*PUBLISH, "--epsilon", "1/3", "--ledger", "l.db")
+    shown = dphist("ledger", "show", "l.db").stdout
+    assert max(map(len, shown.splitlines())) <= 80 and "exactly" not in shown and "people.csv, age" in shown
+    assert f"{time.strftime('%Y-%m-%d', time.gmtime())} " in shown and "+00:00" not in shown
+    assert "spent 0.333333 of 2, 1.66667 left" in shown
+
+
+def test_a_ledger_without_entries_or_without_that_dataset(here):
+    dphist("ledger", "create", "l.db")
+    shown = dphist("ledger", "show", "l.db").stdout
+    assert "nothing was charged yet" in shown and "budget of 'default': spent 0" in shown
+    assert "dphist ledger limit l.db VALUE --dataset default" in shown
+    assert "no dataset yet" in dphist("ledger", "show", "l.db", "--dataset", "x", code=2).stderr
+    dphist("ledger", "limit", "l.db", "1", "--dataset", "visits")
+    for command in ("show", "export"):
+        said = dphist("ledger", command, "l.db", "--dataset", "vists", code=2).stderr
+        assert "Did you mean 'visits'" in said
+    assert "no limit" in dphist("ledger", "limit", "l.db", "none", "--dataset", "visits").stdout
+
+
+def test_a_demo_without_its_data_says_how_to_get_it(here, monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = dphist("demo", code=4).stderr
+    assert "pip install '.[demo]'" in said and "1. records" not in said
+    assert not (here / "dphist-demo").exists()
+
+
+def test_a_demo_keeps_out_of_other_peoples_folders(here):
+    (here / "flights.parquet").write_text("mine")
+    assert "folder of its own" in dphist("demo", "--out", ".", code=2).stderr
+    assert (here / "flights.parquet").read_text() == "mine" and not (here / "ledger.db").exists()

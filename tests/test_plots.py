@@ -309,15 +309,35 @@ def test_files_are_of_their_kind(picture, tmp_path):
     small = picture.save(str(tmp_path / "b.png"), scale=1.0).read_bytes()
     assert int.from_bytes(png[16:20]) == pytest.approx(2 * int.from_bytes(small[16:20]), abs=2)
     assert ET.fromstring(picture.save(tmp_path / "a.svg").read_text()).tag == f"{SVG}svg"
-    assert json.loads(picture.save(tmp_path / "a.json").read_text()) == picture.spec
+    assert json.loads(picture.save(tmp_path / "a.vl.json").read_text()) == picture.spec
     assert picture.save(tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.PNG", "a.html", "a.json", "a.svg", "b.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.PNG", "a.html", "a.svg", "a.vl.json", "b.png"]
 
 
 def test_saved_files_have_ordinary_permissions(picture, tmp_path):
     (tmp_path / "plain").write_text("")
-    picture.save(tmp_path / "a.json")
-    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    picture.save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_picture_replaces_pictures_only(picture, tmp_path):
+    (tmp_path / "a.json").write_text("a release")
+    with pytest.raises(OutputError, match=r"end it in .*Vega-Lite description: a\.vl\.json"):
+        picture.save(tmp_path / "a.json")
+    (tmp_path / "b.vl.json").write_text('{"format": "dphist-release"}')
+    with pytest.raises(OutputError, match="no picture of ours"):
+        picture.save(tmp_path / "b.vl.json")
+    assert "dphist-release" in (tmp_path / "b.vl.json").read_text()
+    for name in ("c.vl.json", "c.svg"):
+        assert picture.save(tmp_path / name) == picture.save(tmp_path / name)
+    assert (tmp_path / "a.json").read_text() == "a release"
+
+
+def test_what_is_simulated_is_not_called_private():
+    for n in (10, plots.MAX_BARS + 1):
+        spec = json.dumps(histogram_chart(regular(n), noisy(n), truth=noisy(n), simulated=True).spec)
+        assert "'simulated'" in spec and "private" not in spec
+        assert "'private'" in json.dumps(histogram_chart(regular(n), noisy(n), truth=noisy(n)).spec)
 
 
 def test_what_cannot_be_written_is_said(picture, tmp_path):

@@ -26,7 +26,7 @@ from dphist.accuracy import GroupTotals, Unknown
 from dphist.domain import Categories, Domain, Integers, Regular, Variable
 from dphist.errors import OutputError, PrivacyError, ReleaseFileError, UsageError
 from dphist.groups import Groups
-from dphist.release import Estimate, Merged, Release, SpentShare, integer, load, nonneg
+from dphist.release import Estimate, Merged, Release, SpentShare, integer, load, nonneg, save_fresh
 from dphist.release.postprocess import rising
 
 TENTH = Fraction(1, 10)
@@ -364,6 +364,53 @@ def test_rectangles_of_a_grid():
     cut = coarse.sum((1, 3), ["a", "c"])
     assert (cut.low, cut.high) == (None, None) and "group" in cut.note and "no interval" in str(cut)
     assert coarse.sum((0, 2), ["a", "b", "c"]).low is not None  # two whole rows are one group
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (-0.2, "-0.2"),
+        (37.456789, "37.4568"),
+        (1234.5, "1,234.5"),
+        (99999.96, "100,000"),
+        (30_000_000.0, "30,000,000"),
+        (30_000_000.4, "30,000,000"),
+        (-1234567.0, "-1,234,567"),
+        (math.nan, "nan"),
+    ],
+)
+def test_an_estimate_is_read_in_full(value, shown):
+    assert str(Estimate(value, value, value, 0.95, "x")) == f"{shown} ({shown} to {shown}, level 0.95)"
+    assert str(Estimate(value, None, None, 0.95, "why")) == f"{shown} (no interval: why)"
+
+
+def test_what_is_simulated_says_so_wherever_it_goes():
+    real, fake = line([5.0, 3.0]), line([5.0, 3.0], simulated=True)
+    answers = (
+        lambda r: r.sum(0, 1),
+        lambda r: r.total(),
+        lambda r: r.quantile(0.5),
+        lambda r: dataclasses.replace(r, error=Unknown("why")).sum(0, 1),
+        lambda r: dataclasses.replace(r, error=Unknown("why")).quantile(0.5),
+        lambda r: dataclasses.replace(r, raw=[-1.0, 0.0]).quantile(0.5),
+        lambda r: r.rebin(2).total(),
+    )
+    for ask in answers:
+        assert ask(fake).note.startswith("SIMULATED: not private. ")
+        assert str(ask(fake)).count("SIMULATED: not private.") == 1
+        assert "SIMULATED" not in ask(real).note + str(ask(real))
+    assert fake.to_pandas().attrs["simulated"] is True and real.to_pandas().attrs["simulated"] is False
+    assert fake.to_arrow().schema.metadata[b"simulated"] == b"yes: not private"
+    assert real.to_arrow().schema.metadata == {
+        b"simulated": b"no",
+        b"method": b"identity",
+        b"epsilon": b"0.1",
+        b"unit": b"one record",
+    }
+    assert "\\udc" in repr(line([1.0], unit="\udce9").to_arrow().schema.metadata)
+    kinds = [r.plot().spec["layer"][0]["encoding"]["color"]["scale"]["domain"] for r in (real, fake)]
+    assert kinds == [["private", "interval"], ["simulated", "interval"]]
 
 
 def test_an_unknown_error_is_said_and_not_guessed():
@@ -911,10 +958,69 @@ def test_places_that_cannot_be_written(tmp_path):
 
 
 def test_saving_through_a_link_replaces_what_it_points_at(tmp_path):
-    (tmp_path / "real.json").write_text("old")
+    line([2.0]).save(tmp_path / "real.json")
     (tmp_path / "link.json").symlink_to("real.json")
     line([1.0]).save(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink() and load(tmp_path / "real.json") == line([1.0])
+    (tmp_path / "ahead.json").symlink_to("later.json")
+    line([3.0]).save(tmp_path / "ahead.json")
+    assert (tmp_path / "ahead.json").is_symlink() and load(tmp_path / "later.json") == line([3.0])
+
+
+@pytest.mark.parametrize("ending", [".json", ".csv", ".parquet"])
+def test_a_release_replaces_a_release_and_nothing_else(tmp_path, ending):
+    import duckdb
+
+    path = tmp_path / f"r{ending}"
+    path.touch()  # as mktemp does: nothing to lose
+    for raw in ([1.0], [2.0, 3.0]):
+        before = line(raw).save(path).read_bytes()
+    if ending == ".parquet":
+        with duckdb.connect() as db:
+            db.execute("COPY (SELECT 1 AS raw) TO ? (FORMAT parquet)", [str(path)])
+    else:
+        path.write_text('{"age": 30}\n{"format": "dphist-release"}' if ending == ".json" else "age\n30\n")
+    records = path.read_bytes()
+    assert records != before
+    with pytest.raises(OutputError, match=r"is no dphist release.*another name"):
+        line([2.0, 3.0]).save(path)
+    assert path.read_bytes() == records
+    line([2.0, 3.0]).save(path, overwrite=True)
+    assert path.read_bytes() != records and list(files(tmp_path)) == [path.name]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_a_fresh_name_is_never_somebody_elses(tmp_path, monkeypatch, links):
+    if not links:
+
+        def refuse(*_: Any) -> None:
+            raise PermissionError(errno.EPERM, "not permitted")
+
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    (tmp_path / "r-2.json").write_text("mine")
+    made = [save_fresh(line([float(i)]), tmp_path / "r.json") for i in range(3)]
+    assert [p.name for p in made] == ["r.json", "r-3.json", "r-4.json"]
+    assert [load(p).raw[0] for p in made] == [0.0, 1.0, 2.0]
+    # Taken between the look and the write: both of the racers get their file.
+    seen = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda self: self.name == "gone" and seen(self))
+    assert save_fresh(line([5.0]), tmp_path / "r.json").name == "r-5.json"
+    with pytest.raises(OutputError, match="just now"):
+        line([6.0]).save(tmp_path / "r.json")
+    monkeypatch.undo()
+    assert (tmp_path / "r-2.json").read_text() == "mine" and load(tmp_path / "r.json").raw[0] == 0.0
+    assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+def test_a_fresh_name_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "hardlink_to", full)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OutputError, match="disk is full"):
+        save_fresh(line([1.0]), tmp_path / "r.json")
+    assert list(files(tmp_path)) == []
 
 
 def test_odd_file_names(tmp_path):
@@ -976,5 +1082,11 @@ def test_plot_draws_saves_and_refuses(tmp_path):
     half.plot()
     grid = make(Domain((Integers(0, 1), Integers(0, 1))), np.arange(4))
     assert grid.plot().to_svg()
+    assert release.plot().spec["title"]["text"] == ["age, 3 bins"]
+    assert release.plot().spec["title"]["subtitle"][0].startswith("identity; epsilon 0.1; unit: one record")
+    assert grid.plot().spec["title"]["text"] == ["2 x 2 bins"]  # one column is not two
+    both = dataclasses.replace(grid, provenance={"column": ["age", "pay"], "where": "age > 3"})
+    assert both.plot().spec["title"]["text"] == ["age by pay, 2 x 2 bins"]
+    assert "where age > 3" in both.plot().spec["title"]["subtitle"][0]
     with pytest.raises(UsageError, match="grid"):
         grid.plot(truth=[1, 2, 3, 4])

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.counts import Counts
 from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, make_axis, whole
-from dphist.errors import BudgetExceeded, UsageError
+from dphist.errors import UsageError
 from dphist.mechanisms import make_pipeline
 from dphist.pipeline import Pipeline
 from dphist.privacy.curator import Curator
@@ -112,7 +112,7 @@ class Plan:
         from dphist import records
 
         book = open_ledger(ledger, durable=isinstance(data, str | os.PathLike))
-        _could_pay(book, self.budget, dataset)
+        book.check(self.budget, dataset=dataset)
         columns = (
             () if self.column is None else (self.column,) if isinstance(self.column, str) else self.column
         )
@@ -267,7 +267,7 @@ def from_counts(
     exact = np.asarray(counts)
     plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload, post=post)
     book = open_ledger(ledger, durable=False)
-    _could_pay(book, plan.budget, dataset)
+    book.check(plan.budget, dataset=dataset)
     unit = (
         "one record" if unit_sensitivity == 1 else f"one unit that changes the counts by {unit_sensitivity}"
     )
@@ -321,16 +321,6 @@ def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> Led
     if not isinstance(ledger, str | os.PathLike):
         raise UsageError(f"ledger must be a path or a ledger, not {type(ledger).__name__}.")
     return Ledger.open(ledger)
-
-
-def _could_pay(book: LedgerLike, epsilon: Fraction, dataset: str) -> None:
-    """Refuse before counting what the charge would refuse after it."""
-    left = book.remaining(dataset)
-    if left is not None and epsilon > left:
-        raise BudgetExceeded(
-            f"epsilon {float(epsilon):g} is more than dataset {dataset!r} has left: {float(left):g} of "
-            f"its limit. Ask for at most that, or raise the limit with: dphist ledger limit."
-        )
 
 
 def _domain(bins: Any, range: Any, categories: Sequence[str] | None) -> Domain:

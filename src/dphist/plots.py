@@ -40,6 +40,7 @@ CONFIG: Spec = {
     "axis": TEXT | {"gridColor": "#E6E6E6", "titleFontSize": 13, "titlePadding": 10, "labelPadding": 4},
     "legend": TEXT | {"titleFontSize": 12, "labelLimit": 300},
 }
+ENDINGS = (".png", ".svg", ".html", ".vl.json")
 TIP = {"tooltip": {"content": "data"}}
 # The policy keeps the page off the network, whatever a description may ask for.
 PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="UTF-8"><title>{title}</title>
@@ -84,15 +85,22 @@ class Picture:
         return PAGE.format(title=html.escape(self.spec["description"]), library=library, spec=spec)
 
     def save(self, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
-        """Write the picture as its ending says: .png, .svg, .html or .json; a failure leaves the old file."""
+        """Write the picture as its ending says; a failure leaves the old file.
+
+        The ending is .png, .svg, .html, or .vl.json for the Vega-Lite description.
+        """
         target = Path(path)
         texts: dict[str, Callable[[], str]] = {".svg": self.to_svg, ".html": self.to_html}
-        texts[".json"] = lambda: json.dumps(self.spec)
-        ending = target.suffix.lower()
-        if ending not in (".png", *texts):
-            raise OutputError(f"{target.name!r} names no picture: end it in .png, .svg, .html or .json.")
+        texts[".vl.json"] = lambda: json.dumps(self.spec)
+        ending = next((e for e in ENDINGS if target.name.lower().endswith(e)), "")
+        if not ending:
+            raise OutputError(
+                f"{target.name!r} names no picture: end it in {', '.join(ENDINGS)}.{_json(target)}"
+            )
         if not target.parent.is_dir():
             raise OutputError(f"there is no directory {str(target.parent)!r}; make it first.")
+        if ending == ".vl.json" and not _replaceable(target):
+            raise OutputError(f"{str(target)!r} exists and is no picture of ours; choose another name.")
         content = self.to_png(scale=scale) if ending == ".png" else texts[ending]().encode()
         partial = target.with_name(f".{target.name}.{os.getpid()}.{id(content)}")
         try:
@@ -129,12 +137,14 @@ def histogram_chart(
     truth: ArrayLike | None = None,
     x_title: str = "",
     y_title: str = "records",
+    simulated: bool = False,
 ) -> Picture:
     """Return bars, or steps where bars would be too thin, with intervals wherever both ends are finite.
 
     Args:
         scale: "log" is linear around zero, so that zero and negative noisy values stay visible.
         truth: exact values, for public data only.
+        simulated: the values are not private, and are not called so.
     """
     if scale not in ("linear", "log"):
         raise UsageError(f"unknown scale {scale!r}. {did_you_mean(str(scale), ('linear', 'log'))}")
@@ -142,7 +152,8 @@ def histogram_chart(
         raise UsageError("low and high go together: give both ends of the intervals, or neither.")
     x, y = _Columns.of(domain.axis, MAX_COLUMNS), _array(values, domain, "values")
     bars, note = x.m <= MAX_BARS, ""
-    data, kinds = {"value": x.mean(y)}, {"private": SKY if bars else BLUE}
+    drawn = "simulated" if simulated else "private"
+    data, kinds = {"value": x.mean(y)}, {drawn: SKY if bars else BLUE}
     if x.k > 1:
         data |= {"least": np.minimum.reduceat(y, x.starts), "most": np.maximum.reduceat(y, x.starts)}
         kinds["lowest to highest bin"] = GREY
@@ -164,7 +175,7 @@ def histogram_chart(
     color["scale"] = {"domain": list(kinds), "range": list(kinds.values())}
     ruler, layers = x.ruler("x", x_title), []
     height = _height(data, scale, _text(y_title) + (", mean per bin" if x.k > 1 else ""))
-    for mark, place, kind, field, other in _marks(x):
+    for mark, place, kind, field, other in _marks(x, drawn):
         if field in data:
             where = {"x": ruler["x"] | {"field": place}, "y": height | {"field": field}, "color": color}
             where |= ({"x2": ruler["x2"]} if place == "x from" else {}) | ({"y2": other} if other else {})
@@ -272,7 +283,7 @@ class _Columns:
         return {field: start | {"title": _text(title) or None}, f"{field}2": {"field": f"{field} to"}}
 
 
-def _marks(x: _Columns) -> list[tuple[Spec, str, str, str, Spec | None]]:
+def _marks(x: _Columns, drawn: str) -> list[tuple[Spec, str, str, str, Spec | None]]:
     """Return what is drawn, back to front: the mark, its place, its kind, its field, its other end."""
     high, zero = {"field": "high"}, {"datum": 0}
     if x.m > MAX_BARS:
@@ -280,9 +291,9 @@ def _marks(x: _Columns) -> list[tuple[Spec, str, str, str, Spec | None]]:
         floor = {"type": "area", "opacity": 0.25 if x.k == 1 else 0}
         return [
             ({"type": "area", "opacity": 0.75}, "corner", "bin", "least", {"field": "most"}),
-            (floor, "corner", "private", "value", zero),
+            (floor, "corner", drawn, "value", zero),
             ({"type": "area", "opacity": 0.6}, "corner", "interval", "low", high),
-            (line, "corner", "private", "value", None),
+            (line, "corner", drawn, "value", None),
             (line, "corner", "true", "truth", None),
         ]
     narrowest = WIDTH * float(np.diff(x.edges).min() / (x.edges[-1] - x.edges[0]))
@@ -290,7 +301,7 @@ def _marks(x: _Columns) -> list[tuple[Spec, str, str, str, Spec | None]]:
     bar = {"type": "bar", "orient": "vertical", "xOffset": gap, "x2Offset": -gap} | TIP
     cap = {"type": "tick", "orient": "horizontal", "opacity": 1, "thickness": 1.6, "width": 7}
     return [
-        (bar, "x from", "private", "value", zero),
+        (bar, "x from", drawn, "value", zero),
         ({"type": "line", "strokeWidth": 2}, "corner", "true", "truth", None),
         ({"type": "rule", "strokeWidth": 1.6 if x.m <= 60 else 1}, "x middle", "interval", "low", high),
         *((cap, "x middle", "interval", end, None) for end in ("low", "high") if narrowest > 14),
@@ -355,6 +366,20 @@ def _array(values: ArrayLike, domain: Domain, name: str, *, gaps: bool = False) 
     if not gaps and not np.isfinite(array).all():
         raise UsageError(f"{name} must be finite: NaN and infinity cannot be drawn.")
     return array.ravel()
+
+
+def _json(target: Path) -> str:
+    ours = target.suffix.lower() == ".json"  # the ending of releases, which a picture must not write over
+    return f" For the Vega-Lite description: {target.stem}.vl.json." if ours else ""
+
+
+def _replaceable(target: Path) -> bool:
+    try:
+        with target.open("rb") as file:
+            head = file.read(200)
+    except OSError:  # nothing there, or nothing that can be replaced, which writing will tell
+        return True
+    return not head or b"vega-lite" in head
 
 
 def _text(text: str) -> str:

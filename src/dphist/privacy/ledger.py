@@ -24,18 +24,20 @@ import re
 import reprlib
 import shlex
 import sqlite3
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import InitVar, asdict, dataclass, field
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational, Real
 from pathlib import Path
 from threading import Lock
+from typing import Self
 
-from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError
+from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
 
 Words = tuple[str, str, str]  # mechanism, what, purpose
 
@@ -94,7 +96,8 @@ def as_decimal(value: Fraction) -> str:
 
 
 def _both(value: Fraction) -> str:
-    return f"{as_decimal(value)} (exactly {value})"
+    decimal = as_decimal(value)
+    return decimal if Fraction(decimal) == value else f"{decimal} (exactly {value})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,6 +196,10 @@ class LedgerLike(ABC):
         self._spend(dataset, epsilon, (_storable(mechanism), _storable(what), _storable(purpose)))
         return Charge(epsilon, dataset, purpose, _SEAL)
 
+    def check(self, epsilon: Fraction, *, dataset: str = "default") -> None:
+        """Raise what `charge` would raise, and charge nothing."""
+        self._could_spend(_name(dataset), parse_epsilon(epsilon))
+
     def spent(self, dataset: str) -> Fraction:
         """Return the sum of all charges to a dataset."""
         return self._account(_name(dataset))[0]
@@ -215,6 +222,10 @@ class LedgerLike(ABC):
         """Return what is spent and the limit."""
 
     @abstractmethod
+    def _could_spend(self, dataset: str, epsilon: Fraction) -> None:
+        """Refuse what `_spend` would refuse now."""
+
+    @abstractmethod
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
         """Check and journal in one indivisible step; when it returns, the journal is safe."""
 
@@ -227,6 +238,7 @@ class MemoryLedger(LedgerLike):
         self._entries: list[Entry] = []
         self._spent: dict[str, Fraction] = {}
         self._lock = Lock()
+        self._process = os.getpid()
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the charges, oldest first, of one dataset or of all."""
@@ -235,24 +247,45 @@ class MemoryLedger(LedgerLike):
     def _account(self, dataset: str) -> tuple[Fraction, Fraction | None]:
         return self._spent.get(dataset, Fraction(0)), self._limit
 
+    def _could_spend(self, dataset: str, epsilon: Fraction) -> None:
+        self._total_with(dataset, epsilon)
+
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
         with self._lock:
-            advice = "Ask for less, or make the MemoryLedger with a higher limit."
-            self._spent[dataset] = _total(dataset, epsilon, *self._account(dataset), advice)
+            self._spent[dataset] = self._total_with(dataset, epsilon)
             self._entries.append(Entry(len(self._entries) + 1, _now(), dataset, epsilon, *words, "charge"))
+
+    def _total_with(self, dataset: str, epsilon: Fraction) -> Fraction:
+        if os.getpid() != self._process:  # a fork copies the budget, and both sides could spend all of it
+            raise PrivacyError(
+                "a MemoryLedger keeps the budget of the process that made it, and this is another one: "
+                "share a file between processes with Ledger.open."
+            )
+        advice = "Ask for less, or make the MemoryLedger with a higher limit."
+        return _total(dataset, epsilon, *self._account(dataset), advice)
 
 
 @dataclass(frozen=True)
 class Ledger(LedgerLike):
-    """A budget in a SQLite file, shared by any number of processes; opened by `Ledger.open`."""
+    """A budget in a SQLite file, shared by any number of processes: checked whenever it is opened.
+
+    Args:
+        create: make the file if it is missing.
+        read_only: for looking only, also where nothing may be written.
+    """
 
     path: Path
+    _: KW_ONLY
+    create: InitVar[bool] = True
+    read_only: bool = field(default=False, repr=False)
 
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], *, create: bool = True) -> Ledger:
-        """Return the ledger at a path, made if it is missing, after checking that it adds up."""
-        ledger = cls(Path(path).absolute())
-        where = ledger.path
+    def __post_init__(self, create: bool) -> None:
+        if not isinstance(self.path, str | os.PathLike):
+            found = type(self.path).__name__
+            raise UsageError(f"a ledger is opened by its path, such as Ledger('ledger.db'), not {found}.")
+        where = Path(self.path).absolute()
+        object.__setattr__(self, "path", where)
+        create = create and not self.read_only
         try:
             if "\0" in str(where) or where.is_dir():
                 raise LedgerError(f"{str(where)!r} is not a file. Name a file, such as ledger.db.")
@@ -264,10 +297,15 @@ class Ledger(LedgerLike):
                 raise LedgerError(f"{where} is not a SQLite file. Name another file. Nothing was drawn.")
         except OSError as error:
             raise LedgerError(f"the ledger {where} cannot be reached: {error}. Nothing was drawn.") from error
-        with ledger._transaction("IMMEDIATE", create=create):
-            pass
-        ledger.verify()
-        return ledger
+        if not self.read_only:
+            with self._transaction("IMMEDIATE", create=create):
+                pass
+        self.verify()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> Self:
+        """Return the ledger at a path, made if it is missing, after checking that it adds up."""
+        return cls(path, create=create, read_only=read_only)  # type: ignore[arg-type]
 
     def set_limit(self, dataset: str, limit: object) -> str:
         """Journal a dataset's new limit, None for no limit, and return what it means in a sentence.
@@ -323,19 +361,38 @@ class Ledger(LedgerLike):
         with self._transaction() as db:
             return _kept(db, dataset)
 
+    def _could_spend(self, dataset: str, epsilon: Fraction) -> None:
+        with self._transaction() as db:
+            self._total_with(db, dataset, epsilon)
+
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
-        command = f"dphist ledger limit {shlex.quote(str(self.path))} VALUE --dataset {shlex.quote(dataset)}"
-        advice = f"Ask for less, or raise the limit with: {command}"
         with self._transaction("IMMEDIATE") as db:
-            spent, limit = _kept(db, dataset)
-            total = _total(dataset, epsilon, spent, limit, advice)
+            total, limit = self._total_with(db, dataset, epsilon)
             _write(db, (dataset, _text(epsilon), *words, "charge"), total, limit)
+
+    def _total_with(
+        self, db: sqlite3.Connection, dataset: str, epsilon: Fraction
+    ) -> tuple[Fraction, Fraction | None]:
+        command = f"dphist ledger limit {shlex.quote(str(self.path))} VALUE --dataset {shlex.quote(dataset)}"
+        known = dict(db.execute("SELECT name, ceiling FROM datasets").fetchall())
+        # A slip in the name would otherwise open a new budget beside the limited one.
+        if dataset not in known and any(ceiling is not None for ceiling in known.values()):
+            raise LedgerError(
+                f"dataset {dataset!r} is not known to this ledger, which has limits. "
+                f"{did_you_mean(dataset, known)} Nothing was charged. "
+                f"Add it with: {command} (VALUE may be none)"
+            )
+        spent, limit = _kept(db, dataset)
+        advice = f"Ask for less, or raise the limit with: {command}"
+        return _total(dataset, epsilon, spent, limit, advice), limit
 
     @contextmanager
     def _transaction(self, kind: str = "DEFERRED", *, create: bool = False) -> Iterator[sqlite3.Connection]:
         # A connection per operation: nothing is shared between threads or across a fork, and the last
         # one to close folds the log into the file. Leaving by an exception rolls back.
-        uri = f"{self.path.as_uri()}?mode={'rwc' if create else 'rw'}"
+        if self.read_only and kind != "DEFERRED":
+            raise LedgerError(f"the ledger {self.path} was opened for reading only. Nothing was drawn.")
+        uri = f"{self.path.as_uri()}?{'mode=rwc' if create else self._mode()}"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None)) as db:
                 # In a write-ahead log EXTRA is FULL: a sync at every commit. It also covers other journals.
@@ -354,6 +411,15 @@ class Ledger(LedgerLike):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             trouble = _TROUBLE.get(code, "SQLite cannot work with it")
             raise LedgerError(f"the ledger {self.path}: {trouble} ({error}). Nothing was drawn.") from error
+
+    def _mode(self) -> str:
+        """Return how SQLite opens the file: to read in a write-ahead log it would like to write."""
+        places = (self.path, self.path.parent)
+        if not self.read_only or all(os.access(place, os.W_OK) for place in places):
+            return "mode=rw"
+        log = self.path.with_name(f"{self.path.name}-wal")
+        # Without a log nobody is writing, and the file alone is the whole ledger.
+        return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
 
 
 def _is_ledger(db: sqlite3.Connection, path: Path, *, or_empty: bool) -> bool:
@@ -415,6 +481,11 @@ def _name(dataset: str) -> str:
     if not isinstance(dataset, str) or not dataset.isprintable() or not dataset or dataset != dataset.strip():
         shown = reprlib.repr(dataset)
         raise UsageError(f"a dataset's name must be printable, with no space at its ends, not {shown}.")
+    if not unicodedata.is_normalized("NFC", dataset):
+        raise UsageError(
+            f"the dataset's name {dataset!r} is not in Unicode's composed form (NFC), so it could look like "
+            "another name and have a budget of its own. Type it anew, or normalise it."
+        )
     return dataset
 
 

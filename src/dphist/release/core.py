@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from dphist.release.show import AxisView
 
 
+STAMP = "SIMULATED: not private."
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An answer with its interval; ``low`` and ``high`` are None where no interval is known."""
@@ -44,8 +47,17 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.value:,.6g} (no interval: {self.note})"
-        return f"{self.value:,.6g} ({self.low:,.6g} to {self.high:,.6g}, level {self.level:g})"
+            return f"{_shown(self.value)} (no interval: {self.note})"
+        stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
+        return (
+            f"{_shown(self.value)} ({_shown(self.low)} to {_shown(self.high)}, level {self.level:g}){stamp}"
+        )
+
+
+def _shown(number: float) -> str:
+    """Return a number for reading: whole where it is whole or large, otherwise of six digits."""
+    whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
+    return f"{round(number):,d}" if whole else f"{number:,.6g}"
 
 
 @dataclass(frozen=True)
@@ -226,22 +238,18 @@ class Release:
         edges = ordered_axis(self.domain).edges
         shares = self.cdf()
         if math.isnan(shares[-1]):
-            return Estimate(
-                math.nan,
-                None,
-                None,
-                level,
-                "The release holds no positive mass: its total is not above zero.",
-            )
+            note = "The release holds no positive mass: its total is not above zero."
+            return Estimate(math.nan, None, None, level, self._note(note))
         value = invert(edges, shares, float(q))
         margins = quantile_margins(self.error, self.domain.n, q=float(q), level=level)
         if margins is None:
             note = f"No interval is known for quantiles of this release. {self.error.words}"
-            return Estimate(value, None, None, level, note)
+            return Estimate(value, None, None, level, self._note(note))
         bins = possible_bins(self.raw, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
         note = "Holds for this quantile alone, and at least with the level (Chernoff's bound)."
-        return Estimate(value, min(float(ends[0]), value), max(float(ends[1]), value), level, note)
+        low, high = min(float(ends[0]), value), max(float(ends[1]), value)
+        return Estimate(value, low, high, level, self._note(note))
 
     def rebin(self, into: int | Sequence[float] | NDArray[Any]) -> Release:
         """Return a release with coarser bins: every ``into`` neighbours merged, or cut at these edges.
@@ -307,11 +315,15 @@ class Release:
 
         return read_document(described, "this document")
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write .json or .parquet, which ``load`` reads, or .csv; an old file is replaced whole or stays."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write .json or .parquet, which ``load`` reads, or .csv.
+
+        An older release of that name is replaced, whole or not at all. Any other file is left alone,
+        unless ``overwrite=True``.
+        """
         from dphist.release.files import save
 
-        return save(self, path)
+        return save(self, path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
@@ -361,9 +373,13 @@ class Release:
         return bin_margins(self.error, self.domain.n, level=level)
 
     def _estimate(self, value: float, margin: float | None, level: float) -> Estimate:
+        note = self._note(self.error.words)
         if margin is None:
-            return Estimate(value, None, None, level, self.error.words)
-        return Estimate(value, value - margin, value + margin, level, self.error.words)
+            return Estimate(value, None, None, level, note)
+        return Estimate(value, value - margin, value + margin, level, note)
+
+    def _note(self, words: str) -> str:
+        return f"{STAMP} {words}" if self.simulated else words
 
 
 def _read_only(array: Floats) -> Floats:

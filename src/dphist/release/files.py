@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import errno
+import itertools
 import json
 import math
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +30,7 @@ from dphist.release.show import columns, decimal
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
+_HEAD = rb'\s*\{\s*"format"\s*:\s*"dphist-release"'
 EXACT = float(1 << 53)  # below it every whole number is a double and back
 
 
@@ -61,20 +64,65 @@ def document(release: Release) -> dict[str, Any]:
     return whole if release.post == "none" else whole | {"values": _numbers(release.presentable)}
 
 
-def save(release: Release, path: str | os.PathLike[str]) -> Path:
-    """Write a release in the format its path's ending names."""
-    target = Path(path)
+def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a release in the format its path's ending names; what is no release is not replaced unasked."""
+    target, write = Path(path), _writer(release, Path(path))
+    old = target.exists()
+    if old and not overwrite and target.is_file() and not _is_release(target):
+        raise OutputError(
+            f"{str(target)!r} exists and is no dphist release, so it is left alone: choose another name, or "
+            "say overwrite=True."
+        )
+    try:
+        _put(target, write, replace=old or overwrite)
+    except FileExistsError:
+        raise OutputError(
+            f"{str(target)!r} was made by somebody else just now; choose another name."
+        ) from None
+    return target
+
+
+def save_fresh(release: Release, path: str | os.PathLike[str]) -> Path:
+    """Write a release under a name that no file has, counting up from the one asked for; return the name.
+
+    Any number of processes may do so at once, and none writes over another's release.
+    """
+    wanted = Path(path)
+    write = _writer(release, wanted)
+    others = (wanted.with_stem(f"{wanted.stem}-{i}") for i in itertools.count(2))
+    for target in itertools.chain([wanted], others):
+        if not target.exists():
+            with suppress(FileExistsError):
+                _put(target, write, replace=False)
+                break
+    return target
+
+
+def _writer(release: Release, target: Path) -> Callable[[Path], object]:
     ending = target.suffix.lower()
     if ending == ".json":
         text = release.to_json()
-        _replace(target, lambda file: file.write_text(text, encoding="utf-8"))
-    elif ending == ".parquet":
-        _replace(target, lambda file: _write_parquet(release, file))
-    elif ending == ".csv":
-        _replace(target, lambda file: _write_csv(release, file))
-    else:
-        raise OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
-    return target
+        return lambda file: file.write_text(text, encoding="utf-8")
+    if ending == ".parquet":
+        return lambda file: _write_parquet(release, file)
+    if ending == ".csv":
+        return lambda file: _write_csv(release, file)
+    raise OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
+
+
+def _is_release(file: Path) -> bool:
+    """Return whether a file was written by `save`, or is empty and so holds nothing to lose."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(4096)
+    except OSError:
+        return False
+    if head.startswith(b"PAR1"):
+        with suppress(ReleaseFileError):
+            _read_parquet(file)
+            return True
+        return False
+    return not head or head.startswith(b"# dphist method:") or re.match(_HEAD, head) is not None
 
 
 def load(path: str | os.PathLike[str]) -> Release:
@@ -220,8 +268,11 @@ def _numbers(values: Floats) -> list[int | float]:
     return [int(v) if w else v for v, w in zip(values.tolist(), whole.tolist(), strict=True)]
 
 
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    """Let a function write a file beside the target, then put it in the target's place in one step."""
+def _put(target: Path, write: Callable[[Path], object], *, replace: bool) -> None:
+    """Let a function write a file beside the target, then put it in the target's place in one step.
+
+    Without ``replace``, a file that is there by then stays, and this raises FileExistsError.
+    """
     target = target.resolve()  # through links: the file they point at is replaced, not the link
     if target.is_dir():
         raise OutputError(f"{str(target)!r} is a directory; name a file in it.")
@@ -234,13 +285,31 @@ def _replace(target: Path, write: Callable[[Path], object]) -> None:
         beside.open("xb").close()
         write(beside)
         _sync(beside)
-        os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise OutputError(_why(error, target)) from error
-    except BaseException:
-        beside.unlink(missing_ok=True)
+        if replace:
+            os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
+        else:
+            _name_once(beside, target)
+    except FileExistsError:
         raise
+    except OSError as error:
+        raise OutputError(_why(error, target)) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _name_once(file: Path, name: Path) -> None:
+    """Give a file another name, or raise FileExistsError."""
+    try:
+        name.hardlink_to(file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        name.open("xb").close()
+        try:
+            os.replace(file, name)  # noqa: PTH105
+        except BaseException:
+            name.unlink()
+            raise
 
 
 def _sync(file: Path) -> None:

@@ -97,7 +97,27 @@ def frame(release: Release, library: Literal["pandas", "pyarrow", "polars"], *, 
         raise UsageError(f"this needs {library}: pip install 'dphist[frames]'.") from error
     # Copies: a dataframe's owner may write into it, a release never changes.
     table = {name: np.array(column) for name, column in columns(release, level=level).items()}
-    return module.table(table) if library == "pyarrow" else module.DataFrame(table)
+    if library == "pyarrow":
+        stamp = {name: _bytes(text) for name, text in stamps(release).items()}
+        return module.table(table).replace_schema_metadata(stamp)
+    made = module.DataFrame(table)
+    if library == "pandas":
+        made.attrs = stamps(release) | {"simulated": release.simulated}
+    return made
+
+
+def stamps(release: Release) -> dict[str, str]:
+    """Return what a table should carry with it: above all whether it is private."""
+    return {
+        "simulated": "yes: not private" if release.simulated else "no",
+        "method": release.method,
+        "epsilon": decimal(release.epsilon),
+        "unit": release.unit,
+    }
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 def decimal(number: Fraction) -> str:
@@ -118,7 +138,9 @@ def one_line(release: Release) -> str:
 
 def subtitle(release: Release, level: float | None) -> str:
     """Return the line under a picture's title."""
-    parts = [f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
+    parts = [release.method, f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
+    if release.provenance.get("where"):
+        parts.append(f"where {release.provenance['where']}")
     if level is not None:
         parts.append(f"band: {100 * level:g} % for each bin on its own")
     if release.simulated:
@@ -138,7 +160,7 @@ def draw(
         return plots.heatmap_chart(
             release.domain,
             release.values(),
-            title=release.method,
+            title=_counted(release),
             subtitle=subtitle(release, None),
             x_title=_title(release, 0),
             y_title=_title(release, 1),
@@ -154,12 +176,21 @@ def draw(
         release.values(),
         low=low if known else None,
         high=high if known else None,
-        title=release.method,
+        title=_counted(release),
         subtitle=subtitle(release, level if known else None),
+        simulated=release.simulated,
         scale=scale,
         truth=truth,
         x_title=_title(release, 0),
     )
+
+
+def _counted(release: Release) -> str:
+    """Return what a picture shows: the columns and the bins."""
+    shape = release.domain.shape
+    names = [_title(release, axis) for axis in range(len(shape))]
+    bins = " x ".join(f"{n:,}" for n in shape) + (" bin" if release.domain.n == 1 else " bins")
+    return f"{' by '.join(names)}, {bins}" if all(names) else bins
 
 
 def _title(release: Release, axis: int) -> str:
