@@ -1,0 +1,137 @@
+"""The documentation keeps up with the program: pages, index, links and examples."""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dphist.domain import Domain, Integers
+from dphist.mechanisms import METHODS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [p for p in sorted((ROOT / "docs" / "methods").glob("*.md")) if p.name != "README.md"]
+TEXTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PARTS = ("What it does", "When to use it", "Error", "Cost", "Privacy", "Citation")
+
+
+def names_of(page):
+    """Return the methods a page is about: its title, between commas."""
+    return re.split(r",\s*", page.partition("\n")[0].removeprefix("# "))
+
+
+def parts_of(page):
+    """Return the paragraphs that begin with a heading in bold."""
+    return dict(re.findall(r"^\*\*([\w ]+)\.\*\*\s+(.*?)(?=^\*\*[\w ]+\.\*\*|\Z)", page, re.M | re.S))
+
+
+def faults_of(page):
+    """Return what is wrong with a method's page."""
+    known, parts = {m.name: m for m in METHODS}, parts_of(page)
+    faults = [f"no {part}" for part in PARTS if part not in parts]
+    faults += [f"no method {name}" for name in names_of(page) if name not in known]
+    if not re.search(r"O\(.+\)", parts.get("Cost", "")):
+        faults.append("no complexity")
+    for name in set(names_of(page)) & set(known):
+        author = re.split(r"[,; ]", known[name].citation)[0]
+        if author not in parts.get("Citation", ""):
+            faults.append(f"{author} is not cited")
+    return faults
+
+
+def shares_of(index):
+    """Return each method's shares as the index table prints them."""
+    rows = re.findall(r"^\| \[([^\]]+)\]\(.*\| ([\d.]+) / ([\d.]+) / ([\d.]+) \|$", index, re.M)
+    return {name: tuple(map(Fraction, shares)) for name, *shares in rows}
+
+
+def targets_of(text):
+    """Return the files that a text links to, or names in backticks by a path from the top."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", prose)]
+    paths = re.findall(r"`((?:docs|src|tests)/[\w./+-]+)`", prose)
+    return [link for link in links if link and ":" not in link], paths
+
+
+def missing_from(path, text):
+    links, paths = targets_of(text)
+    broken = [link for link in links if not (path.parent / link).exists()]
+    return broken + [named for named in paths if not (ROOT / named).exists()]
+
+
+def anchors_of(text):
+    """Return the anchors of a page's headings, as they are commonly made."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def examples_of(text):
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+
+
+def test_every_method_has_exactly_one_page():
+    described = [name for page in PAGES for name in names_of(page.read_text("utf-8"))]
+    assert sorted(described) == sorted(m.name for m in METHODS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_a_page_says_what_it_must(page):
+    assert faults_of(page.read_text("utf-8")) == []
+
+
+def test_a_page_that_leaves_something_out_is_caught():
+    good = "# s2\n\n" + "\n\n".join(f"**{part}.** O(n), by Kellaris." for part in PARTS)
+    assert faults_of(good) == []
+    assert faults_of(good.replace("**Privacy.**", "")) == ["no Privacy"]
+    assert faults_of(good.replace("O(n)", "little")) == ["no complexity"]
+    assert faults_of(good.replace("Kellaris", "someone")) == ["Kellaris is not cited"]
+    assert faults_of(good.replace("# s2", "# s2, s9")) == ["no method s9"]
+
+
+def test_the_index_lists_every_method_with_the_shares_it_takes():
+    index = (ROOT / "docs" / "methods" / "README.md").read_text("utf-8")
+    domain = Domain((Integers(0, 63),))
+    splits = {m.name: m.build(domain).split for m in METHODS}
+    assert shares_of(index) == {n: (s.initialize, s.partition, s.estimate) for n, s in splits.items()}
+    assert index.count("\n| [") == len(METHODS)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path):
+    text = path.read_text("utf-8")
+    assert missing_from(path, text) == []
+    for link, anchor in re.findall(r"\]\(([\w./+-]*\.md|)#([\w-]+)\)", text):
+        target = path.parent / link if link else path
+        assert anchor in anchors_of(target.read_text("utf-8")), f"{link}#{anchor}"
+
+
+def test_a_link_to_nowhere_is_caught():
+    text = "[a](docs/flow.md) [b](gone.md#x) [c](https://a.org/x.md) [d](#top) `docs/gone.md` `docs/flow.md`"
+    assert missing_from(ROOT / "README.md", text) == ["gone.md", "docs/gone.md"]
+    assert missing_from(ROOT / "README.md", f"```\n{text}\n```") == []
+    assert anchors_of("## What, and (why)\n") == {"what-and-why"}
+
+
+# The rule for examples: every block marked ```python runs, those of one text one after the other, in an empty
+# folder with the data that the texts take as given. A fragment that cannot run is marked ```text.
+EXAMPLES = [path for path in TEXTS if examples_of(path.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_example_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    ages = [(7 * i) % 97 for i in range(600)]
+    rows = [f"{i // 4},{age}\n" for i, age in enumerate(ages)]
+    Path("visits.csv").write_text("patient_id,age\n" + "".join(rows), "utf-8")
+    given = {"ages": ages, "public_counts": np.bincount(ages, minlength=100)}
+    for number, example in enumerate(examples_of(path.read_text("utf-8")), 1):
+        exec(compile(example, f"{path.name}, example {number}", "exec"), given)
+
+
+def test_examples_are_found_and_an_error_in_one_is_seen():
+    assert ROOT / "README.md" in EXAMPLES
+    (example,) = examples_of("words\n\n```python\nassert 1 == 2\n```\n\n```sh\nls\n```\n")
+    with pytest.raises(AssertionError):
+        exec(compile(example, "example", "exec"), {})
