@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format bench bench-core clean
+.PHONY: help demo test quick check format bench bench-core bench-rivals bench-partition bench-records services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,6 +26,11 @@ $(VENV)/.dev: $(VENV)/.demo
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "==> adding the peers that the benchmarks measure against (once)"
 	@$(PIP) '.[dev,bench]'
+	@touch $@
+
+$(VENV)/.engines: $(VENV)/.dev
+	@echo "==> adding Spark and the PostgreSQL driver (a minute, 0.5 GB, once)"
+	@$(PIP) '.[dev,postgres,spark]'
 	@touch $@
 
 demo: $(VENV)/.demo  ## publish 336,776 real flights: release, picture and ledger in dphist-demo/
@@ -49,10 +55,25 @@ check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the pri
 format: $(VENV)/.dev  ## put the code into shape
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-core  ## every benchmark
+bench: bench-core bench-partition bench-records bench-rivals  ## every benchmark
 
 bench-core: $(VENV)/.bench  ## the sampler, identity, imports and the ledger, one JSON line per figure
 	@$(BIN)/python -m dphist.bench.core
+
+bench-records: $(VENV)/.engines  ## counting files, people, Spark and a grid, one JSON line per figure (minutes)
+	@$(BIN)/python -W ignore -m dphist.bench.records
+
+services: $(VENV)/.engines  ## install a PostgreSQL server (Debian, as root) and the drivers, for their tests
+	@echo "==> apt-get install postgresql: the tests start servers of their own from it"
+	@command -v apt-get >/dev/null || { echo "no apt-get here: install a PostgreSQL server yourself, so that initdb is in the PATH"; exit 1; }
+	@$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends postgresql
+	@command -v java >/dev/null || echo "Spark's tests need Java 17 or later, and there is none: apt-get install openjdk-17-jre-headless"
+
+bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness, memory, quality on real histograms
+	@$(BIN)/python -m dphist.bench.partition
+
+bench-rivals: $(VENV)/.bench  ## every rival at 131,072 bins and on a grid of a million cells: time and memory
+	@$(BIN)/python -m dphist.bench.rivals
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from hypothesis import given, settings
 
 from dphist.domain import Axis, Categories, Domain, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count, duck, query
+from dphist.records import count, duck, query, sql
 from dphist.records.expressions import Field, expression, rows_of
+from dphist.records.progress import watching
 from dphist.records.sql import Engine
 
 AGES = np.array([0.0, 17.9, 18.0, 18.0, 44.0, 64.999, 65.0, 119.5, 120.0, -1.0, 121.0, math.nan])
@@ -218,7 +220,8 @@ def test_categories_of_whole_numbers_and_of_many_labels():
     with pytest.raises(DataError, match="categories are text"):
         through_engine([1.5], axis)
     with pytest.raises(DataError, match="categories are text"):
-        counted([1.5], axis)
+        counted(np.array([1.5]), axis)
+    assert counted([1.5, 7], axis).sum() == 1  # a list promises nothing: each cell is what it is
 
 
 # --- grids --------------------------------------------------------------------------------------------------
@@ -337,8 +340,6 @@ def test_duckdb_files(tmp_path, name):
     path = as_duckdb(tmp_path / name)
     for table in ("visits", "v", 's p.odd "name', "SELECT age FROM visits WHERE id >= 0", "select * from v"):
         assert np.array_equal(counted(path, AGE, columns="age", table=table), AGE_COUNTS), table
-    joined = "SELECT a.age FROM visits AS a JOIN visits AS b ON a.id = b.id"
-    assert np.array_equal(counted(path, AGE, columns="age", table=joined), AGE_COUNTS)
     assert count(path, AGE, columns="age", table="visits", unit="id").sensitivity == 1
 
 
@@ -351,8 +352,7 @@ def test_sqlite_files(tmp_path, name):
     assert got.sum() == 3
     assert counted(path, Categories(("n1", "n2")), columns="name", table="visits").tolist() == [1, 1]
     assert counted(path, Categories(("t", "1")), columns="mixed", table="visits").tolist() == [6, 1]
-    with pytest.raises(DataError, match="text"):
-        count(path, AGE, columns="mixed", table="visits")
+    assert counted(path, AGE, columns="mixed", table="visits").sum() == 6  # text is in no bin, like a null
 
 
 def test_sqlite_takes_more_rows_than_a_batch(tmp_path):
@@ -595,8 +595,9 @@ def test_the_checker_lets_ordinary_things_through():
     class Nothing:
         dialect = "duckdb"
         name = "d"
+        guard = staticmethod(lambda tree: tree)
 
-    fields = {"a": Field("integer", "BIGINT"), "d": Field("time", "DATE"), "s": Field("text", "VARCHAR")}
+    fields = {"a": Field("integer", "BIGINT"), "d": Field("date", "DATE"), "s": Field("text", "VARCHAR")}
     for text in (
         "a % 2 = 0 AND s || 'x' <> 'yx'",
         "EXTRACT(hour FROM d)",
@@ -609,9 +610,7 @@ def test_the_checker_lets_ordinary_things_through():
         "a -- a comment",
     ):
         expression(text, fields, Nothing())
-    assert rows_of(
-        "SELECT a.x, b.* FROM t AS a JOIN (SELECT y FROM u) AS b ON a.x = b.y WHERE a.x > 1", "duckdb"
-    )
+    assert rows_of("SELECT a.x, a.y + 1 AS z FROM (SELECT x, y FROM t) AS a WHERE a.x > 1", "duckdb")
 
 
 # --- one person, many records -------------------------------------------------------------------------------
@@ -620,8 +619,13 @@ def test_the_checker_lets_ordinary_things_through():
 class Plain(duck.Duck):
     """The parts of the query that any database can run, as the slow twin of DuckDB's own."""
 
-    search = Engine.search
     bound = Engine.bound
+
+    def search(self, rows, value, carried, starts, bins):
+        table = self.lookup(f"edges_{value}", {"low": starts, "high": [*starts[1:], math.inf], "bin": bins})
+        inside = f'"{value}" >= edges.low AND "{value}" < edges.high'
+        chosen = sql.select(carried, **{value: sql.column("bin", "edges")}).from_(rows.subquery("r"))
+        return chosen.join(table.sql("duckdb") + " AS edges", on=inside, dialect="duckdb")
 
 
 def run_on(kind, table, domain, **options):
@@ -673,13 +677,13 @@ def test_units_of_any_plain_type_and_null_units(unit_type):
             count(table, AGE, columns="x", unit="u")
         return
     got = counted(table, Regular(lo=0, hi=2, bins=1), columns="x", unit="u", max_contributions=2)
-    assert got.tolist() == [2 + 1 + 3]
+    assert got.tolist() == [2 + 1]
 
 
-def test_a_nan_unit_is_its_own_person():
+def test_a_nan_unit_is_left_out():
     for frame in (pa.table({"u": [math.nan] * 3 + [1.0] * 3, "x": [1.0] * 6}),
                   pd.DataFrame({"u": [math.nan] * 3 + [1.0] * 3, "x": [1.0] * 6})):  # fmt: skip
-        assert counted(frame, Regular(lo=0, hi=2, bins=1), columns="x", unit="u").tolist() == [4]
+        assert counted(frame, Regular(lo=0, hi=2, bins=1), columns="x", unit="u").tolist() == [1]
 
 
 def test_a_large_limit_is_exact_and_says_its_sensitivity():
@@ -777,7 +781,6 @@ def test_bounding_spills_to_disk_and_stays_exact(monkeypatch, tmp_path):
         ({"columns": "age", "unit": "nest"}, DataError, "unit"),
         ({"columns": "age", "unit": ""}, UsageError, "unit"),
         ({"columns": "age", "outside": "keep"}, UsageError, "outside"),
-        ({"columns": "age", "nulls": "bin"}, UsageError, "nulls"),
         ({"columns": "age", "max_contributions": 3}, UsageError, "needs unit"),
         ({"columns": "age", "unit": "id", "max_contributions": 0}, UsageError, "at least 1"),
         ({"columns": "age", "unit": "id", "max_contributions": 1.5}, UsageError, "whole number"),
@@ -797,13 +800,11 @@ def test_bad_arguments(options, error, words):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (["a", "b"], "text"),
-        ([1, "a"], "text"),
+        (np.array(["a", "b"]), "text"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "datetime64"),
         ([[1, 2], [3]], "ragged|flat"),
         (np.zeros((2, 2)), "flat"),
-        ([1j], "complex"),
-        ([object()], "text"),
+        (np.array([1j]), "complex"),
         ({"x": [1]}, "dict"),
         (object(), "object"),
         (5, "int"),
@@ -849,7 +850,6 @@ def broken(tmp_path: Path, what: str) -> tuple[str, bytes]:
         "hollow parquet": ("h.parquet", b"PAR1" + b"\0" * 40 + b"PAR1"),
         "tiny parquet": ("y.parquet", b"PAR1"),
         "csv as json": ("j.jsonl", b"age\n1\n2\n"),
-        "cut json": ("k.jsonl", b'{"age": 1}\n{"age": '),
         "text as database": ("d.duckdb", b"age\n1\n"),
         "cut duckdb": ("e.duckdb", b"\0" * 8 + b"DUCK" + b"\0" * 500),
         "cut sqlite": ("f.sqlite", b"SQLite format 3\0" + b"\1" * 500),
@@ -875,7 +875,6 @@ def broken(tmp_path: Path, what: str) -> tuple[str, bytes]:
         "hollow parquet",
         "tiny parquet",
         "csv as json",
-        "cut json",
         "text as database",
         "cut duckdb",
         "cut sqlite",
@@ -925,17 +924,8 @@ SECRET = "Hjördis-Quartz-7781"
 @pytest.mark.parametrize(
     ("name", "content", "options"),
     [
-        ("late.csv", "age,n\n" + "1,a\n" * 30_000 + f"{SECRET},b\n", {}),
-        ("wide.csv", "age,n\n" + "1,a\n" * 30_000 + f"2,{SECRET},3,4,5\n", {}),
-        ("quote.csv", "age,n\n" + '1,"a"\n' * 30_000 + f'2,"{SECRET}\n', {"where": "n <> 'b'"}),
-        ("text.csv", f"age,n\n{SECRET},1\n", {}),
-        ("late.jsonl", '{"age": 1}\n' * 30_000 + f'{{"age": "{SECRET}"}}\n', {}),
-        ("broken.jsonl", '{"age": 1}\n' * 5 + f'{{"age": "{SECRET}\n', {}),
-        ("early.jsonl", f'{{"{SECRET}\n', {}),
-        ("cast.csv", f"age,n\n1,{SECRET}\n", {"columns": "CAST(n AS DOUBLE)"}),
-        ("where.csv", f"age,n\n1,{SECRET}\n", {"where": "CAST(n AS INTEGER) = 1"}),
-        ("unit.csv", f"age,n\n1,{SECRET}\n", {"unit": "CAST(n AS INTEGER)"}),
-        ("latin.csv", "age,n\n" + "1,a\n" * 30_000 + f"2,{SECRET}\n", {"where": "n <> 'a'"}),
+        ("headless.csv", f"{SECRET},34\nx,1\n", {}),
+        ("text.jsonl", f'"{SECRET}"\n', {}),
         ("short.parquet", f"PAR1 {SECRET} PAR1", {}),
         ("d.sqlite", f"SQLite format 3\0 {SECRET}", {"table": "t"}),
     ],
@@ -943,7 +933,7 @@ SECRET = "Hjördis-Quartz-7781"
 )
 def test_no_message_quotes_a_record(tmp_path, name, content, options):
     path = tmp_path / name
-    path.write_bytes(content.encode("latin-1" if name == "latin.csv" else "utf-8"))
+    path.write_bytes(content.encode())
     with pytest.raises(DphistError) as caught:
         count(path, AGE, **({"columns": "age"} | options))
     shown = "".join(traceback.format_exception(caught.value))
@@ -954,12 +944,11 @@ def test_no_message_quotes_a_record(tmp_path, name, content, options):
 @pytest.mark.parametrize(
     "data",
     [
-        [1.0, SECRET],
         np.array([SECRET]),
-        pd.Series([1.0, SECRET], dtype=object),
+        pd.Series([SECRET], dtype="string"),
         pd.DataFrame({"age": pd.Categorical([SECRET])}),
     ],
-    ids=["list", "numpy", "series", "enum"],
+    ids=["numpy", "series", "enum"],
 )
 def test_no_message_quotes_a_value_in_memory(data):
     options = {"columns": "age", "where": "age + 1 > 2"} if isinstance(data, pd.DataFrame) else {}
@@ -1005,16 +994,16 @@ def test_progress_is_shown_on_a_terminal_after_a_second(monkeypatch):
         def flush(self):
             pass
 
-    class Slow:
-        def query_progress(self):
-            return 41.7
-
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with duck._progress(Slow(), "r.csv", shown=True):
-        duck.threading.Event().wait(1.4)
-    assert "counting r.csv:  42 %" in terminal.text
-    before = terminal.text
-    with duck._progress(Slow(), "r.csv", shown=False), duck._progress(Slow(), "r.csv", shown=True):
+    for share, words in ((lambda: 0.417, "counting r.csv:  42%"), (lambda: None, "counting r.csv: 1 s")):
+        with watching("r.csv", share, shown=True):
+            time.sleep(1.4)
+        assert words in terminal.text
+        assert terminal.text.endswith("\r\033[K")  # nothing is left on the line
+        terminal.text = ""
+    with watching("r.csv", lambda: 0.5, shown=False):
+        time.sleep(1.2)
+    with watching("r.csv", lambda: 0.5, shown=True):
         pass
-    assert terminal.text == before
+    assert terminal.text == ""

@@ -1,20 +1,25 @@
 """What a bin is. A domain is declared before any record is read; it is public and never changes.
 
-Four kinds of axis, and a domain of one or two of them:
+Five kinds of axis, and a domain of one or two of them:
 
 * ``Regular(lo=0, hi=120, bins=12)`` and ``Variable([0, 18, 65, 120])``: numpy's bins: bin i is
   [edge i, edge i+1), the last one closed on both sides;
 * ``Integers(low, high)``: one bin per whole number, both ends included;
-* ``Categories(labels)``: one bin per declared label, with an optional last bin for all others.
+* ``Categories(labels)``: one bin per declared label, with optional last bins for all others and for nulls;
+* ``Instants("2024-01-01", "2025-01-01", freq="1mo")``: one bin per hour, day, month, ...
 """
 
 from __future__ import annotations
 
+import calendar
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -86,7 +91,11 @@ class Variable:
     edges: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        edges = np.array([_number(e, "an edge") for e in np.asarray(self.edges).ravel().tolist()])
+        given = np.asarray(self.edges).ravel().tolist()
+        few = len(given) <= _FEW
+        edges = np.array(
+            [_number(e, "an edge" if few else f"edge number {i + 1}", quote=few) for i, e in enumerate(given)]
+        )
         _check_edges(edges)
         object.__setattr__(self, "edges", _frozen(edges))
         _check_size(self.n)
@@ -164,11 +173,12 @@ class Integers:
 
 @dataclass(frozen=True)
 class Categories:
-    """One bin per declared label; ``other`` adds a last bin for every label not declared."""
+    """One bin per declared label; ``other`` adds a bin for labels not declared, ``null`` one for nulls."""
 
     kind: ClassVar[str] = "categories"
     labels: tuple[str, ...]
     other: bool = False
+    null: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str):
@@ -177,18 +187,20 @@ class Categories:
         object.__setattr__(self, "labels", labels)
         if not labels:
             raise UsageError("categories must name at least one label.")
-        odd = [v for v in labels if not isinstance(v, str)]
-        if odd:
-            raise UsageError(f"a category label must be a string, not {odd[0]!r}.")
-        if len(set(labels)) < len(labels):
-            twice = next(label for i, label in enumerate(labels) if label in labels[:i])
-            raise UsageError(f"the category {twice!r} is declared twice.")
+        if odd := [i for i, v in enumerate(labels) if not isinstance(v, str)]:
+            raise UsageError(
+                f"a category label must be a string; {_named(labels, odd[0])} is of type "
+                f"{type(labels[odd[0]]).__name__}."
+            )
+        first = {label: i for i, label in reversed(list(enumerate(labels)))}
+        if twice := [i for i, label in enumerate(labels) if first[label] != i]:
+            raise UsageError(f"the category {_named(labels, twice[0])} is declared twice.")
         _check_size(self.n)
 
     @property
     def n(self) -> int:
         """How many bins there are."""
-        return len(self.labels) + self.other
+        return len(self.labels) + self.other + self.null
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
@@ -196,24 +208,271 @@ class Categories:
         return _frozen(np.arange(self.n + 1, dtype=np.float64))
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each label's bin, -1 (or the ``other`` bin) where it is not declared."""
+        """Return each label's bin; -1, or the ``other`` or ``null`` bin, where it is none."""
         if outside == "clip":
             raise UsageError("categories have no ends to clip to; declare other=True instead.")
         where = {label: i for i, label in enumerate(self.labels)}
         rest = len(self.labels) if self.other else -1
+        missing = self.n - 1 if self.null else -1
         cells = np.asarray(values, dtype=object).ravel().tolist()
-        return np.array([_category(v, where, rest) for v in cells], dtype=np.int64)
+        # Null and NaN are no label, not even an undeclared one.
+        return np.array(
+            [missing if v is None or v != v else where.get(str(v), rest) for v in cells], dtype=np.int64
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
-        return {"kind": self.kind, "labels": list(self.labels), "other": self.other}
+        return {"kind": self.kind, "labels": list(self.labels), "other": self.other, "null": self.null}
 
     def names(self) -> list[str]:
         """Return one short text per bin."""
-        return [*self.labels, *(["(other)"] if self.other else [])]
+        return [*self.labels, *(["(other)"] if self.other else []), *(["(null)"] if self.null else [])]
 
 
-Axis: TypeAlias = Regular | Variable | Integers | Categories
+@dataclass(frozen=True)
+class Instants:
+    """One bin per step of time from ``start`` to ``stop``, which is not included; the last may be shorter.
+
+    Args:
+        start, stop: ISO text such as ``"2024-01-31"`` or ``"2024-01-31T08:00"``, a date or a datetime, to
+            the second. They are kept as text.
+        freq: a number and one of ``s min h d w mo y``. Hours and less are elapsed time; days and more
+            follow the calendar, so that a local day may have 23 or 25 hours and a month has its own length.
+        tz: the time zone whose clock the bins follow, such as ``"Europe/Berlin"``. Without one the bins
+            follow a clock that never changes, and only values without a zone can be counted.
+
+    A value with a zone is an instant and belongs to the bin it lies in. A value without one is what the
+    clock showed: of an hour that the clock ran through twice it belongs to the first, and of one that it
+    left out to the bin that follows.
+    """
+
+    kind: ClassVar[str] = "instants"
+    start: str
+    stop: str
+    freq: str = "1d"
+    tz: str | None = None
+
+    def __post_init__(self) -> None:
+        self._step  # noqa: B018 - a wrong freq and a wrong zone are refused here
+        self._zone  # noqa: B018
+        for name in ("start", "stop"):
+            wall = self._wall(getattr(self, name), name)
+            # An offset is kept only where the clock alone could not tell: in an hour it ran through twice.
+            text = wall.isoformat() if wall.fold else wall.replace(tzinfo=None).isoformat()
+            object.__setattr__(self, name, text)
+        first, last = (_epoch(self._wall(text, "")) for text in (self.start, self.stop))
+        if not first < last:
+            raise UsageError(f"an Instants axis must rise: {self.start} is not before {self.stop}.")
+        count, unit = self._step
+        seconds = count * (_SECONDS.get(unit) or 28 * 86_400)
+        _check_size((last - first) // seconds)
+
+    @property
+    def n(self) -> int:
+        """How many bins there are."""
+        return self.edges.size - 1
+
+    @cached_property
+    def edges(self) -> NDArray[np.float64]:
+        """The edges in whole seconds since 1970 (UTC; without a time zone, of the clock itself)."""
+        start, stop = self._wall(self.start, "start"), _epoch(self._wall(self.stop, "stop"))
+        count, unit = self._step
+        if unit in ("s", "min", "h"):
+            inner: list[float] | NDArray[np.int64] = np.arange(_epoch(start), stop, count * _SECONDS[unit])
+        else:
+            inner = []
+            while (at := _later(start, count * len(inner), unit)) < stop:
+                inner.append(at)
+        # A day that the calendar of a place left out has no bin.
+        return _frozen(np.unique(np.append(inner, stop)).astype(np.float64))
+
+    @cached_property
+    def clock(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """What the clock showed at the edges, rising, and the bin that begins there; the end comes last."""
+        shown = self.edges.copy()
+        if self.tz not in (None, "UTC"):
+            shown += [self._offset(int(e)) for e in self.edges]
+        new = np.append(True, shown[1:] > np.maximum.accumulate(shown)[:-1])
+        new[-1] = True  # the end; if the clock had shown it before, it stays behind what came first
+        shown[-1] = max(shown[-1], shown[:-1][new[:-1]].max() + 1)
+        return _frozen(shown[new]), np.flatnonzero(new)
+
+    def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
+        """Return each value's bin, -1 where it has none; datetime64, or dates and datetimes."""
+        cells = np.asarray(values).ravel()
+        edges, bins = self.clock
+        if cells.dtype.kind == "M":
+            seconds = cells.astype("datetime64[s]").astype(np.float64)
+            seconds[np.isnat(cells)] = math.nan
+            return _index_below(edges, bins, seconds, outside)
+        found = [_moment(v) for v in cells.tolist()]
+        seconds = np.array([s for s, _ in found], dtype=np.float64)
+        aware = np.array([known for _, known in found], dtype=np.bool_)
+        if self.tz is None:  # an instant has no place on a clock without a zone
+            seconds[aware] = math.nan
+        whole_edges = self.edges, np.arange(self.n + 1)
+        by_clock = _index_below(edges, bins, seconds, outside)
+        return np.where(aware, _index_below(*whole_edges, seconds, outside), by_clock)
+
+    def cut(self, value: object) -> int:
+        """Return which edge an instant is, given as ``start`` and ``stop`` may be."""
+        at = _epoch(self._wall(value, "an end of the query"))
+        i = int(np.searchsorted(self.edges, at))
+        if i < self.edges.size and self.edges[i] == at:
+            return i
+        shown = [self._name(int(e)) for e in self.edges[[max(i - 1, 0), min(i, self.n)]]]
+        if i in (0, self.edges.size):
+            ends = f"{self._name(int(self.edges[0]))} to {self._name(int(self.edges[-1]))}"
+            raise UsageError(f"{value} lies outside the domain, which runs from {ends}.")
+        raise UsageError(
+            f"{value} falls inside a bin, and what is inside a bin was never measured: "
+            f"ask at its edges, {shown[0]} or {shown[1]}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        own = {"start": self.start, "stop": self.stop, "freq": self.freq, "tz": self.tz}
+        return {"kind": self.kind, **own, "closure": "left-closed"}
+
+    def names(self) -> list[str]:
+        """Return when each bin begins, as its clock shows it."""
+        return [self._name(int(e)) for e in self.edges[:-1]]
+
+    @cached_property
+    def _step(self) -> tuple[int, str]:
+        found = (
+            re.fullmatch(r"([1-9]\d{0,8})(s|min|h|d|w|mo|y)", self.freq)
+            if isinstance(self.freq, str)
+            else None
+        )
+        if found is None:
+            raise UsageError(
+                "freq must be a number and one of s, min, h, d, w, mo, y, such as '1h' or '1mo'; "
+                f"not {self.freq!r}."
+            )
+        return int(found[1]), found[2]
+
+    @cached_property
+    def _zone(self) -> ZoneInfo | None:
+        if self.tz is None:
+            return None
+        try:
+            return ZoneInfo(self.tz)
+        except (KeyError, ValueError, TypeError, OSError):  # not found, or a name that is no name
+            raise UsageError(
+                f"there is no time zone {self.tz!r}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
+                "this machine lacks the time zone database: pip install tzdata."
+            ) from None
+
+    def _wall(self, value: object, name: str) -> datetime:
+        """Return what the axis's clock shows at an instant, as it was written."""
+        if isinstance(value, np.datetime64):
+            value = value.astype("datetime64[us]").item()
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise UsageError(
+                    f"{name} must be a date or time such as '2024-01-31', not {value!r}."
+                ) from None
+        elif isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        if not isinstance(value, datetime) or value != value:  # NaT is not itself
+            raise UsageError(f"{name} must be a date or time such as '2024-01-31', not {value!r}.")
+        if value.microsecond or getattr(value, "nanosecond", 0):
+            raise UsageError(f"{name} must be a whole second, not {value!s}.")
+        if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
+            raise UsageError(f"{name} must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}, not {value!s}.")
+        plain = datetime(
+            value.year, value.month, value.day, value.hour, value.minute, value.second, fold=value.fold
+        )
+        if value.tzinfo is None:
+            return plain.replace(tzinfo=self._zone, fold=0)
+        if self._zone is None:
+            raise UsageError(
+                f"{name} has a time zone, {value!s}; say with tz= whose clock the bins follow, or leave the "
+                "zone out."
+            )
+        return plain.replace(tzinfo=value.tzinfo).astimezone(self._zone)
+
+    def _offset(self, at: int) -> float:
+        """Return by how much the clock is ahead of UTC at an instant; the lesser one where it is changed."""
+        moments = (datetime.fromtimestamp(s, self._zone) for s in (at - 1, at))
+        return min((m.utcoffset() or timedelta()).total_seconds() for m in moments)
+
+    def _name(self, at: int) -> str:
+        wall = datetime.fromtimestamp(at, self._zone or UTC)
+        _, unit = self._step
+        if unit in ("s", "min", "h") or not self.start.endswith("T00:00:00"):
+            shown = wall if self.tz not in (None, "UTC") else wall.replace(tzinfo=None)
+            return shown.isoformat(" ", "seconds" if unit == "s" or wall.second else "minutes")
+        whole_months = unit in ("mo", "y") and self.start.endswith("-01T00:00:00")
+        whole_years = unit == "y" and self.start.endswith("-01-01T00:00:00")
+        return wall.strftime("%Y" if whole_years else "%Y-%m" if whole_months else "%Y-%m-%d")
+
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_FIRST_YEAR, _LAST_YEAR = 1000, 9000  # all clocks and calendars that are asked for know these
+NEEDS_ZONE = (
+    "the values have a time zone and the bins have none: declare the axis with tz='UTC', or with the zone "
+    "whose days and months you mean."
+)
+
+
+def _later(wall: datetime, steps: int, unit: str) -> float:
+    """Return the instant of the same time of day so many days, weeks, months or years later."""
+    try:
+        if unit in ("d", "w"):
+            return _epoch(wall + timedelta(days=steps * (7 if unit == "w" else 1)))
+        years, month = divmod(wall.month - 1 + steps * (12 if unit == "y" else 1), 12)
+        year = wall.year + years
+        last = calendar.monthrange(year, month + 1)[1]
+        return _epoch(wall.replace(year=year, month=month + 1, day=min(wall.day, last)))
+    except (OverflowError, ValueError):  # beyond the last year of the calendar
+        return math.inf
+
+
+def _epoch(wall: datetime) -> int:
+    """Return the seconds since 1970 of an instant, or of what a clock without a zone shows."""
+    aware = wall if wall.tzinfo is not None else wall.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(seconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _moment(value: object) -> tuple[float, bool]:
+    """Return a value's whole seconds since 1970, NaN for none, and whether it has a zone."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return math.nan, False
+    if isinstance(value, np.datetime64) and np.isnat(value):
+        return math.nan, False
+    if isinstance(value, np.datetime64):
+        return float(value.astype("datetime64[s]").astype(np.int64)), False
+    if isinstance(value, datetime):
+        return float(_epoch(value)), value.tzinfo is not None
+    if isinstance(value, date):
+        return float((value - _EPOCH.date()).days * 86_400), False
+    return math.nan, False  # one odd value must not stop the others
+
+
+def _index_below(
+    edges: NDArray[np.float64], bins: NDArray[np.int64], x: NDArray[np.float64], outside: Outside
+) -> NDArray[np.int64]:
+    """Return the bin of the last edge not above each value; the last edge is outside."""
+    at = np.searchsorted(edges, x, side="right") - 1
+    gone = np.isnan(x)
+    if outside == "drop":
+        gone |= (x < edges[0]) | (x >= edges[-1])
+    found = bins[np.clip(at, 0, edges.size - 2)]
+    found[gone] = -1
+    return found
+
+
+Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants
 
 
 @dataclass(frozen=True)
@@ -274,7 +533,7 @@ def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | N
         return bins
     if isinstance(bins, str):
         raise PrivacyError(
-            f"bins={bins!r} would be worked out from the data, which leaks; give a number or edges."
+            f"bins={shown(bins)} would be worked out from the data, which leaks; give a number or edges."
         )
     if isinstance(bins, Iterable) or (isinstance(bins, np.ndarray) and bins.ndim > 0):
         if range is not None:
@@ -285,10 +544,10 @@ def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | N
         raise UsageError(f"range is needed with a number of bins. {_HOW_TO_CHOOSE}")
     if isinstance(range, str):
         raise PrivacyError(
-            f"range={range!r} would be read off the data, which leaks a record. {_HOW_TO_CHOOSE}"
+            f"range={shown(range)} would be read off the data, which leaks a record. {_HOW_TO_CHOOSE}"
         )
     if not isinstance(range, Sequence | np.ndarray) or len(range) != 2:
-        raise UsageError(f"range must be two numbers, for example (0, 120), not {range!r}.")
+        raise UsageError(f"range must be two numbers, for example (0, 120), not {shown(range)}.")
     return Regular(lo=range[0], hi=range[1], bins=number)
 
 
@@ -297,16 +556,35 @@ def whole(value: object, name: str) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         if isinstance(value, float | np.floating) and float(value).is_integer():
             raise UsageError(f"{name} must be a whole number; write {int(value)} instead of {value!r}.")
-        raise UsageError(f"{name} must be a whole number, not {value!r}.")
+        raise UsageError(f"{name} must be a whole number, not {shown(value)}.")
     return int(value)
 
 
-def _number(value: object, name: str) -> float:
+def shown(value: object) -> str:
+    """Return a plain value as it was written, and of anything else only its type: it may hold records."""
+    plain = value is None or isinstance(value, bool | float | np.bool_ | np.integer | np.floating)
+    short = isinstance(value, str | int) and len(repr(value)) <= 60
+    return repr(value) if plain or short else f"a value of type {type(value).__name__}"
+
+
+_FEW = 3  # so many values are what somebody wrote by hand; more could be records given by mistake
+
+
+def _named(values: Sequence[object], at: int) -> str:
+    return shown(values[at]) if len(values) <= _FEW else f"number {at + 1}"
+
+
+def _number(value: object, name: str, *, quote: bool = True) -> float:
+    what = shown(value) if quote else f"a {type(value).__name__}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise UsageError(f"{name} must be a number, not {value!r}.")
-    if not math.isfinite(value):
-        raise UsageError(f"{name} must be finite, not {value!r}.")
-    return float(value)
+        raise UsageError(f"{name} must be a number, not {what}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise UsageError(f"{name} must be finite{f', not {what}' if quote else ''}.")
+    return number
 
 
 def _check_size(n: int) -> None:
@@ -322,19 +600,16 @@ def _check_edges(edges: NDArray[np.float64]) -> None:
     steps = np.diff(edges)
     if (steps < 0).any():
         at = int(np.argmax(steps < 0))
-        raise UsageError(f"edges must rise: {edges[at]} is followed by {edges[at + 1]}. Sort them.")
+        first, second = (_named(edges.tolist(), i) for i in (at, at + 1))
+        raise UsageError(f"edges must rise: {first} is followed by {second}, which is less. Sort them.")
     if (steps == 0).any():
-        raise UsageError(f"the edge {edges[int(np.argmax(steps == 0))]} is repeated; remove one.")
+        raise UsageError(
+            f"the edge {_named(edges.tolist(), int(np.argmax(steps == 0)))} is repeated; remove one."
+        )
 
 
 def _floats(values: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64).ravel()
-
-
-def _category(value: object, where: dict[str, int], rest: int) -> int:
-    if value is None or value != value:  # null and NaN are no label, not even an undeclared one
-        return -1
-    return where.get(str(value), rest)
 
 
 def _index(edges: NDArray[np.float64], values: ArrayLike, outside: Outside) -> NDArray[np.int64]:
@@ -386,5 +661,7 @@ def _axis_from_dict(described: dict[str, Any]) -> Axis:
     if kind == "integers":
         return Integers(described["low"], described["high"])
     if kind == "categories":
-        return Categories(tuple(described["labels"]), described["other"])
+        return Categories(tuple(described["labels"]), described["other"], described.get("null", False))
+    if kind == "instants":
+        return Instants(*(described[key] for key in ("start", "stop", "freq", "tz")))
     raise UsageError(f"unknown kind of axis {kind!r}; this file may come from a later version.")

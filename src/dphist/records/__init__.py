@@ -10,21 +10,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.counts import Counts
-from dphist.domain import Axis, Categories, Domain, Outside, Regular, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, shown, whole
 from dphist.errors import DataError, UsageError
+from dphist.records.cells import number, written
+from dphist.records.progress import watching
 from dphist.records.rounding import slack
 
 __all__ = ["count"]
 
 _CHUNK = 1 << 20  # values binned at a time, so that the copies stay small
 _VALUE = "value"  # the column name a bare series gets
-_FRAMES = ("pandas", "polars", "pyarrow")
+_FRAMES = ("pandas", "polars", "pyarrow", "psycopg", "psycopg2", "pyspark")
 
 
 def count(
@@ -34,26 +36,36 @@ def count(
     columns: str | Sequence[str] = (),
     where: str | None = None,
     outside: Outside = "drop",
-    nulls: Literal["drop"] = "drop",
     unit: str | None = None,
     max_contributions: int = 1,
     table: str | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> Counts:
     """Return how many records fall into each bin of the domain.
 
     Args:
         data: an array or list (two of them for a grid), a pandas, polars or Arrow table, or the path
             of a CSV, TSV, JSON lines or Parquet file, a glob or folder of those, a DuckDB or an
-            SQLite database.
+            SQLite database; a ``postgresql://`` address or a psycopg connection; or a Spark DataFrame.
         columns: one column per axis: a name, or an SQL expression such as ``"a + b"``.
-        where: an SQL condition; only records for which it is true are counted.
-        outside: records beyond the domain are dropped, or moved to its nearest bin.
-        nulls: records whose value is null or NaN are dropped.
-        unit: the column that says whose record it is; None when a record is its own unit.
+        where: an SQL condition such as ``"age >= 18"``; only records for which it is true are counted.
+        outside: records beyond the domain are dropped, or moved to its nearest bin. Records without a value
+            (null, NaN) are dropped, unless ``Categories(..., null=True)`` gives them a bin.
+        unit: the column that says whose record it is; None when a record is its own unit. Records whose
+            unit is null are left out.
         max_contributions: how many records of one unit are counted at most.
         table: the table of a database, or a SELECT of rows from it.
-        progress: show on stderr how far a long count is, when that is a terminal.
+        progress: show on stderr how far a count of more than a second is, when that is a terminal.
+
+    **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
+    tables have declared types and keep them. CSV, TSV, JSON, SQLite and pandas columns of objects have
+    none: their cells are text, read as numbers (or times) for numeric axes, and as written for
+    categories and the unit. Inside an expression an untyped column is a number in arithmetic, in a
+    function of numbers and next to a number (``age < 50``), a timestamp in a function of times and next
+    to one, and otherwise text (``code < '10'``); two untyped columns cannot be put in order without a
+    CAST. Text that is no number falls into no bin, like a null, and an expression that fails for a
+    record is null for it: no record can stop a count. JSON has no header, so a name that no record has
+    is a column of nulls.
 
     With a unit, at most k = ``max_contributions`` of each unit's records are kept, after the filter
     and after records without a bin are gone. **The counts then have sensitivity k.** Proof: let D'
@@ -65,11 +77,12 @@ def count(
     draws; then the counts differ by what p keeps, at most k records, each adding 1 to one bin:
     ||c(D') - c(D)||_1 <= k, for every value of the draws. A mechanism that is epsilon-private for
     counts at that distance is so given the draws, hence also on average over them. (How uniform the
-    draws are touches which records are kept, never how many.) A record whose unit is null or NaN is a
-    unit of its own and adds at most 1 <= k. With ``unit=None`` a record adds 1 to one bin.
+    draws are touches which records are kept, never how many.) A record whose unit is null or NaN adds
+    nothing, for nobody could say how many of those are one person's. With ``unit=None`` a record adds 1
+    to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    k = _check(domain, names, outside, nulls, unit, max_contributions)
+    k = _check(domain, names, outside, unit, max_contributions)
     frame, names = _as_frame(data, names)
     if frame is None:
         if names or where is not None or unit is not None or table is not None:
@@ -77,11 +90,13 @@ def count(
                 "columns, where, unit and table go with a table of named columns; "
                 "give a dataframe or a file instead of a bare array."
             )
-        return Counts(_count_arrays(_arrays(data, domain), domain, outside), domain)
+        arrays = _arrays(data, domain)
+        with watching("the arrays", lambda: None, shown=progress):
+            return Counts(_count_arrays(arrays, domain, outside), domain)
 
-    from dphist.records import duck, query
+    from dphist.records import query
 
-    with duck.connect(frame, table=table, progress=progress) as engine:
+    with _engine(frame).connect(frame, table=table, progress=progress) as engine:
         counting = query.counting_query(
             engine, domain, columns=names, where=where, outside=outside, unit=unit, max_contributions=k
         )
@@ -91,22 +106,18 @@ def count(
     return Counts(totals, domain, sensitivity=k, unit=_unit_words(unit, k))
 
 
-def _check(
-    domain: Domain, columns: tuple[str, ...], outside: str, nulls: str, unit: str | None, limit: object
-) -> int:
+def _check(domain: Domain, columns: tuple[str, ...], outside: str, unit: str | None, limit: object) -> int:
     """Refuse wrong arguments before any record is read; return the sensitivity."""
     if not isinstance(domain, Domain):
         raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
-    if outside not in ("drop", "clip"):
-        raise UsageError(f"outside must be 'drop' or 'clip', not {outside!r}.")
+    if not isinstance(outside, str) or outside not in ("drop", "clip"):
+        raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
     if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
         raise UsageError("categories have no ends to clip to; declare other=True instead.")
-    if nulls != "drop":
-        raise UsageError(f"nulls must be 'drop', not {nulls!r}: records without a value are left out.")
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
-        raise UsageError(f"a column must be a name or an SQL expression, not {odd[0]!r}.")
+        raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
     if unit is not None and (not isinstance(unit, str) or not unit.strip()):
-        raise UsageError(f"unit must be the name of a column, not {unit!r}.")
+        raise UsageError(f"unit must be the name of a column, not {_what(unit)}.")
     k = whole(limit, "max_contributions")
     if k < 1:
         raise UsageError(f"max_contributions must be at least 1, not {k}.")
@@ -118,14 +129,37 @@ def _check(
     return k
 
 
+def _what(value: object) -> str:
+    # Not the value itself: whoever writes column=df.age has put records there.
+    return "an empty text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
+
+
 def _unit_words(unit: str | None, k: int) -> str:
     if unit is None:
         return "one record"
     return f"one {unit} with at most {k} record{'s' if k > 1 else ''}"
 
 
+def _engine(frame: object) -> Any:
+    """Return the module that counts such data."""
+    package = type(frame).__module__.partition(".")[0]
+    if isinstance(frame, str) or package in ("psycopg", "psycopg2"):
+        from dphist.records import postgres
+
+        return postgres
+    if package == "pyspark":
+        from dphist.records import spark
+
+        return spark
+    from dphist.records import duck
+
+    return duck
+
+
 def _as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tuple[str, ...]]:
     """Return what the engine can scan and the columns to take from it; None for bare arrays."""
+    if isinstance(data, str) and data.startswith(("postgresql://", "postgres://")):
+        return data, columns
     if isinstance(data, str | os.PathLike):
         return Path(data), columns
     package = type(data).__module__.partition(".")[0]
@@ -160,29 +194,51 @@ def _arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
 
 def _plain(values: Any, axis: Axis) -> NDArray[Any]:
     """Return numbers as float64 or integers, labels as objects; never quote a value in an error."""
-    try:
-        if isinstance(values, np.ma.MaskedArray):
-            cells = values.data.astype(object)
-            cells[np.ma.getmaskarray(values)] = None
-            values = cells
-        array = np.asarray(values, dtype=object if isinstance(axis, Categories) else None)
-    except ValueError:
-        raise DataError("the values are ragged: give one flat list or array per axis.") from None
+    if isinstance(values, np.ma.MaskedArray):
+        cells = values.data.astype(object)
+        cells[np.ma.getmaskarray(values)] = None
+        values = cells
+    if not isinstance(values, np.ndarray):
+        values = _listed(values, axis)
+    array: NDArray[Any] = values
     if array.ndim != 1:
         raise DataError(f"the values must be a flat list or array, not one of {array.ndim} dimensions.")
     if isinstance(axis, Categories):
+        if array.dtype.kind not in "OUbiu":
+            raise DataError(
+                f"categories are text, whole numbers or booleans, not {array.dtype}; convert the values."
+            )
+        return array
+    if isinstance(axis, Instants):
+        if array.dtype.kind not in "OM":
+            raise DataError(f"these bins need dates or times, and the values are {array.dtype}.")
         return array
     if array.dtype.kind in "biuf":
         return array
-    if array.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in array):
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            pass
-    kind = "text" if array.dtype.kind in "USO" else str(array.dtype)
+    if array.dtype.kind == "O":
+        return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
+    kind = "text" if array.dtype.kind in "US" else str(array.dtype)
     raise DataError(
         f"the values are {kind}, and these bins need numbers; convert them, or declare categories."
     )
+
+
+def _listed(values: Sequence[Any], axis: Axis) -> NDArray[Any]:
+    """Return a list as an array: of numbers if that is what all are and the axis wants, else of its cells."""
+    if len(values) and all(isinstance(v, list | tuple | np.ndarray) for v in values):
+        raise DataError("the values must be one flat list or array per axis, not lists inside a list.")
+    if not isinstance(axis, Categories | Instants):
+        try:
+            plain = np.asarray(values)
+        except (ValueError, OverflowError):
+            pass
+        else:
+            if plain.dtype.kind in "biuf":  # number() would give the same doubles, one by one
+                return plain
+    cells = np.empty(len(values), dtype=object)
+    for at, cell in enumerate(values):
+        cells[at] = cell
+    return cells
 
 
 def _count_arrays(arrays: list[NDArray[Any]], domain: Domain, outside: Outside) -> NDArray[np.int64]:
@@ -213,18 +269,4 @@ def _chunks(arrays: list[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
 
 def _labels(cells: NDArray[Any]) -> NDArray[Any]:
     """Return labels as the engine writes them: text as it is, whole numbers in digits, true and false."""
-    return np.array([_label(cell) for cell in cells.tolist()], dtype=object)
-
-
-def _label(cell: object) -> str | None:
-    if isinstance(cell, str):
-        return str(cell)
-    if cell is None or (isinstance(cell, float | np.floating) and np.isnan(cell)):
-        return None
-    if isinstance(cell, bool | np.bool_):
-        return "true" if cell else "false"
-    if isinstance(cell, int | np.integer):
-        return str(int(cell))
-    raise DataError(
-        f"categories are text, whole numbers or booleans, not {type(cell).__name__}; convert the values."
-    )
+    return np.array([written(cell) for cell in cells.tolist()], dtype=object)

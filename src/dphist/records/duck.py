@@ -7,13 +7,12 @@ extensions, no other file, no Python variable. DuckDB's own messages quote recor
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
@@ -24,6 +23,7 @@ from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import files, sql
 from dphist.records.expressions import table_rows
+from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
 
 SOURCE = "dphist_records"
@@ -37,60 +37,86 @@ _READERS = {
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "integer"),
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
-    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "float"),
     **dict.fromkeys(("VARCHAR", "ENUM", "UUID"), "text"),
-    **dict.fromkeys(("DATE", "TIME", "INTERVAL", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "time"),
-    **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "time"),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "local"),
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "instant"),
+    **dict.fromkeys(("TIME", "TIME WITH TIME ZONE", "INTERVAL"), "time"),
+    "DATE": "date",
+    "DECIMAL": "decimal",
     "BOOLEAN": "boolean",
 }
+# Whole seconds, rounded down before 1970 too; infinite times lie beyond every domain.
+_SECONDS = """
+    CASE WHEN ISFINITE(v) THEN CAST((units - ((units % per) + per) % per) // per AS DOUBLE)
+         WHEN v > CAST('1970-01-01' AS TIMESTAMP) THEN CAST('Infinity' AS DOUBLE)
+         WHEN v IS NOT NULL THEN CAST('-Infinity' AS DOUBLE) END
+"""
 
 
 class Duck(sql.Engine):
     """A DuckDB connection that has the records under one name."""
 
     dialect = "duckdb"
+    to_number = "TRY_CAST({} AS DOUBLE); what is no number is then left out"
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, *, progress: bool) -> None:
         self.connection = connection
         self.name = name
         self.source = exp.table_(exp.to_identifier(SOURCE, quoted=True))
         self.progress = progress
+        self.untyped: frozenset[str] = frozenset()
+
+    def columns(self) -> dict[str, Field]:
+        """Return the columns of the records; those without a type are text."""
+        found = super().columns()
+        return {name: replace(field, untyped=name in self.untyped) for name, field in found.items()}
+
+    def guard(self, expression: exp.Expression) -> exp.Expression:
+        """Let an expression be null where it fails, for example because a sum is too large."""
+        return exp.Try(this=expression)
 
     def fields(self, query: exp.Select) -> dict[str, Field]:
         """Return the columns of a query without running it."""
         found = self._execute("DESCRIBE " + sql.generate(query, self.dialect), fetch=True)
         return dict(zip(found["column_name"], map(_field, found["column_type"]), strict=True))
 
-    def declare(self, types: dict[str, Literal["number", "text"]]) -> None:
-        """Nothing to declare: the columns have types."""
-
-    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Table:
-        """Return a small temporary table of the columns, with the row number as ``bin``."""
+    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
+        """Return a small temporary table of the columns."""
         table = exp.table_(exp.to_identifier(f"dphist_{name}", quoted=True))
         # Row i of one unnest goes with row i of the others; the values travel as parameters.
-        types = {c: "VARCHAR" if isinstance(v[0], str) else "DOUBLE" for c, v in columns.items()}
-        parts = [f'UNNEST(CAST(? AS {types[c]}[])) AS "{c}"' for c in columns]
-        size = len(next(iter(columns.values())))
-        made = ", ".join([*parts, 'UNNEST(RANGE(CAST(? AS BIGINT))) AS "bin"'])
-        self._execute(
-            f"CREATE TEMP TABLE {table.sql(self.dialect)} AS SELECT {made}", [*columns.values(), size]
-        )
+        types = {c: "BIGINT" if c == "bin" else "VARCHAR" if c == "label" else "DOUBLE" for c in columns}
+        made = ", ".join(f'UNNEST(CAST(? AS {types[c]}[])) AS "{c}"' for c in columns)
+        self._execute(f"CREATE TEMP TABLE {table.sql(self.dialect)} AS SELECT {made}", [*columns.values()])
         return table
 
     def search(
-        self, rows: exp.Select, value: str, carried: list[str], edges: NDArray[np.float64]
+        self, rows: exp.Select, value: str, carried: list[str], starts: list[float], bins: list[int]
     ) -> exp.Select:
-        """Replace each value by the number of the last edge that is not above it: DuckDB's ASOF join."""
-        table = self.lookup(f"edges_{value}", {"low": edges[:-1].tolist()})
+        """Replace each value by the bin of the last start that is not above it: DuckDB's ASOF join."""
+        table = self.lookup(f"edges_{value}", {"low": starts, "bin": bins})
         above = exp.GTE(this=sql.column(value), expression=sql.column("low", "edges"))
         return (
             sql.select(carried, **{value: sql.column("bin", "edges")})
             .from_(rows.subquery("r"))
-            .join(table.as_("edges"), on=above, join_type="asof")
+            .join(exp.alias_(table, "edges", table=True), on=above, join_type="asof")
         )
 
+    def text(self, value: exp.Expression) -> exp.Expression:
+        """Return a value as text that equals other text only if all its characters do."""
+        # A column may have been made with a collation for which 'a' is 'A'.
+        return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C"))
+
+    def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return the whole seconds since 1970 of a date, a local time or an instant."""
+        fine = field.type.endswith("_NS")
+        moment = value if field.kind != "date" else exp.cast(value, "timestamp")
+        units = exp.Anonymous(this="epoch_ns" if fine else "epoch_us", expressions=[moment])
+        per = exp.cast(exp.Literal.number(10**9 if fine else 10**6), "bigint")
+        return sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per)
+
     def bound(self, rows: exp.Select, limit: int) -> exp.Select:
-        """Keep at most ``limit`` rows of each unit, those with the least draws; nulls are units of one.
+        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
 
         One sort by unit and draw, and a row is kept when the row ``limit`` places before it belongs to
         someone else: about five times faster than ranking inside a window of each unit. DuckDB keeps the
@@ -114,20 +140,20 @@ class Duck(sql.Engine):
             ordered.subquery("r")
         )
         unit, last, far = sql.column("unit"), sql.column("last"), sql.column("far")
-        no_unit = sql.is_null("unit")
-        disorder = exp.or_(
-            exp.GT(this=last, expression=unit), exp.and_(exp.not_(sql.is_null("last")), no_unit)
-        )
+        disorder = exp.GT(this=last, expression=unit)
         stop = exp.cast(exp.func("error", exp.Literal.string("order")), "boolean")
-        kept = exp.or_(exp.NullSafeNEQ(this=far, expression=unit.copy()), no_unit.copy())
+        kept = exp.NullSafeNEQ(this=far, expression=unit.copy())
         checked = exp.case().when(disorder, stop).else_(kept)
         return sql.select(["bin"]).from_(looking_back.subquery("r")).where(checked)
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
-        with _progress(self.connection, self.name, shown=self.progress):
+        with watching(self.name, self._share, shown=self.progress):
             found = self._execute(sql.generate(query, self.dialect), fetch=True)
         return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
+
+    def _share(self) -> float:
+        return self.connection.query_progress() / 100
 
     def _execute(self, text: str, values: list[Any] | None = None, *, fetch: bool = False) -> dict[str, Any]:
         try:
@@ -136,28 +162,10 @@ class Duck(sql.Engine):
         except duckdb.Error as error:
             if not isinstance(error, duckdb.InterruptException):
                 _rephrase(error, self.name)
-        except RuntimeError:  # how DuckDB reports an interrupted query
-            pass
+        except RuntimeError as error:  # how DuckDB reports a query that Ctrl-C interrupted
+            if "interrupt" not in str(error).lower():
+                raise DphistError(f"DuckDB failed while counting {self.name}; nothing was counted.") from None
         raise KeyboardInterrupt from None
-
-
-class CsvDuck(Duck):
-    """Delimited text: DuckDB guesses types from the first rows, so wanted columns are declared."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, found: files.Files, *, progress: bool) -> None:
-        super().__init__(connection, found.name, progress=progress)
-        self.found = found
-        self.declare({})
-
-    def declare(self, types: dict[str, Literal["number", "text"]]) -> None:
-        """Take columns as numbers, or as the text they are; a later row may not fit the guess."""
-        words = {"number": "DOUBLE", "text": "VARCHAR"}
-        given = ", ".join(f"{_text(name)}: '{words[type]}'" for name, type in types.items())
-        options = [f"types = {{{given}}}"] if given else []
-        if self.found.format == "tsv":
-            options.append("delim = '\t'")
-        reader = ", ".join([_paths(self.found), *options])
-        self._execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT * FROM read_csv({reader})")
 
 
 @contextmanager
@@ -174,9 +182,8 @@ def connect(data: object, *, table: str | None, progress: bool) -> Iterator[Duck
         if table is not None:
             raise UsageError("table goes with a database file; this is a table already.")
         name = f"the {type(data).__module__.partition('.')[0]} data"
-        engine = Duck(connection, name, progress=progress)
         try:
-            connection.register(SOURCE, data)
+            engine = _open_frame(connection, data, name, progress=progress)
         except (duckdb.Error, TypeError):
             raise UsageError(
                 f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, "
@@ -188,6 +195,16 @@ def connect(data: object, *, table: str | None, progress: bool) -> Iterator[Duck
         yield engine
 
 
+def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, progress: bool) -> Duck:
+    from dphist.records.untyped import ObjectDuck, is_object  # it builds on this module
+
+    if type(data).__module__.startswith("pandas") and any(map(is_object, data.dtypes)):
+        return ObjectDuck(connection, data, name, progress=progress)
+    engine = Duck(connection, name, progress=progress)
+    connection.register(SOURCE, data)
+    return engine
+
+
 def _settings(spill: str) -> dict[str, Any]:
     # Enough for a sort to be fast, little enough for a laptop; beyond it DuckDB goes to disk.
     memory = max(2048, 128 * (os.cpu_count() or 1))
@@ -196,6 +213,8 @@ def _settings(spill: str) -> dict[str, Any]:
         "autoload_known_extensions": False,
         "allow_community_extensions": False,
         "python_enable_replacements": False,
+        # It would take parts that fail out of the TRY they stand in.
+        "disabled_optimizers": "common_subexpressions",
         "memory_limit": f"{memory}MB",
         "temp_directory": spill,
     }
@@ -206,7 +225,7 @@ def _seal(connection: duckdb.DuckDBPyConnection, paths: tuple[Path, ...] = ()) -
     connection.execute("SET enable_progress_bar = true")  # how far it is can be asked for,
     connection.execute("SET enable_progress_bar_print = false")  # and nothing is printed to stdout
     if paths:
-        connection.execute(f"SET allowed_paths = [{', '.join(_text(str(p)) for p in paths)}]")
+        connection.execute(f"SET allowed_paths = [{', '.join(quoted(str(p)) for p in paths)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -224,27 +243,47 @@ def _open_files(
     if table is not None:
         raise UsageError(f"table goes with a database file, and {found.name} is {_READERS[found.format]}.")
     _seal(connection, found.paths)
+    from dphist.records.untyped import CsvDuck, JsonDuck  # it builds on this module
+
     try:
         if found.format in ("csv", "tsv"):
-            engine: Duck = CsvDuck(connection, found, progress=progress)
-        else:
-            reader = {"json": "read_json", "jsonl": "read_ndjson", "parquet": "read_parquet"}[found.format]
-            connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {reader}({_paths(found)})")
-            engine = Duck(connection, found.name, progress=progress)
-        engine.fields(exp.select("*").from_(engine.source))
-    except (duckdb.Error, DataError):
+            return CsvDuck(connection, found, progress=progress)
+        if found.format in ("json", "jsonl"):
+            return JsonDuck(connection, found, progress=progress)
+        engine = Duck(connection, found.name, progress=progress)
+        connection.execute(
+            f"CREATE TEMP VIEW {SOURCE} AS "
+            f"SELECT * FROM read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
+        )
+        known = engine.columns()
+        schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
+    except duckdb.Error:
         raise DataError(
             f"{found.name} could not be read as {_READERS[found.format]}: it is damaged, cut short or not "
             "what its ending says. Open it and check its first and last lines."
         ) from None
+    if any(schema != schemas[0] for schema in schemas):
+        raise DataError(
+            f"the Parquet files of {found.name} differ in the names or types of their columns; count those "
+            "that agree, or write them again with one schema."
+        )
+    if schemas:  # what folders named key=value say has no type
+        engine.untyped = frozenset(set(known) - set(schemas[0]))
     return engine
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+    found = connection.execute(
+        f"DESCRIBE SELECT * FROM read_parquet({in_list((path,))}, hive_partitioning = false)"
+    )
+    return {name: type for name, type, *_ in found.fetchall()}
 
 
 def _open_database(
     connection: duckdb.DuckDBPyConnection, found: files.Files, table: str | None, *, progress: bool
 ) -> Duck:
     try:
-        connection.execute(f"ATTACH {_text(str(found.paths[0]))} AS source (READ_ONLY)")
+        connection.execute(f"ATTACH {quoted(str(found.paths[0]))} AS source (READ_ONLY)")
         connection.execute("USE source")
     except duckdb.Error:
         raise DataError(
@@ -296,35 +335,11 @@ def _lag(by: int) -> exp.Window:
     return exp.Window(this=exp.Lag(this=sql.column("unit"), offset=exp.Literal.number(by)))
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
+    """Return text as a literal of DuckDB's SQL."""
     return exp.Literal.string(value).sql("duckdb")
 
 
-def _paths(found: files.Files) -> str:
-    return f"[{', '.join(_text(str(p)) for p in found.paths)}]"
-
-
-@contextmanager
-def _progress(connection: duckdb.DuckDBPyConnection, name: str, *, shown: bool) -> Iterator[None]:
-    """Show on the terminal how far the running query is, once it has taken a second."""
-    if not (shown and sys.stderr.isatty()):
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        wait = 1.0
-        while not done.wait(wait):
-            wait = 0.2
-            share = max(0.0, min(connection.query_progress(), 100.0))
-            print(f"\rcounting {name}: {share:3.0f} %", end="", file=sys.stderr, flush=True)
-        if wait < 1.0:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
+def in_list(paths: tuple[Path, ...]) -> str:
+    """Return paths as a list of DuckDB's SQL."""
+    return f"[{', '.join(quoted(str(p)) for p in paths)}]"

@@ -1,7 +1,12 @@
-"""What a person may write in SQL: expressions of one record, and a SELECT of rows from a database."""
+"""What a person may write in SQL: expressions of one record, and a SELECT of rows from a database.
+
+What a cell is read as is decided by the expression, never by what other records hold (``reading``), and
+no record can make an expression fail: every CAST gives null for what it cannot convert.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import cast
 
@@ -10,6 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dphist.errors import DataError, UsageError, did_you_mean
+from dphist.records.reading import may_fail, read_by_use
 from dphist.records.sql import Engine, Field, column
 
 # What may stand in an expression. Everything here computes one value from one record; aggregates,
@@ -24,7 +30,8 @@ _SCALAR = (
     "Minute Second DayOfWeek DayOfWeekIso DayOfMonth DayOfYear WeekOfYear TimestampTrunc DateTrunc DateDiff "
     "TimeToUnix Interval"
 )
-_ROWS = "Select From Join Table TableAlias Alias Star Where Subquery"
+# One table only: in a join one record could add, or take away, any number of rows.
+_ROWS = "Select From Table TableAlias Alias Star Where Subquery"
 
 
 def _nodes(names: str) -> frozenset[type]:
@@ -39,7 +46,8 @@ _ALLOWED_ROWS = _ALLOWED | _nodes(_ROWS)
 def expression(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expression:
     """Return a checked scalar expression of one record, its columns quoted."""
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"an SQL expression is needed, not {text!r}.")
+        what = "an empty text" if isinstance(text, str) else type(text).__name__
+        raise UsageError(f"an SQL expression is needed, not {what}.")
     tree = _parse(text, engine.dialect)
     _refuse(tree, _ALLOWED, text)
     for node in list(tree.find_all(exp.Column)):
@@ -47,7 +55,8 @@ def expression(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expre
             raise UsageError(f"in {text!r}, write {node.name!r} without a table or struct before it.")
         name = _known(node.name, fields, engine)
         node.set("this", exp.to_identifier(name, quoted=True))
-    return tree
+    tree = read_by_use(_tolerant(tree), fields, text)
+    return engine.guard(tree) if may_fail(tree, fields) else tree
 
 
 def resolve(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expression:
@@ -57,22 +66,56 @@ def resolve(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expressi
     try:
         tree = _parse(text, engine.dialect)
     except UsageError:
-        raise _missing(text, fields, engine) from None
+        return column(_known(text, fields, engine))
     if isinstance(tree, exp.Column) and not tree.table:
         return column(_known(tree.name, fields, engine))
     return expression(text, fields, engine)
 
 
 def rows_of(text: str, dialect: str) -> exp.Select:
-    """Return a checked SELECT whose every row is one record: choosing, joining and computing only."""
+    """Return a checked SELECT whose every row is one record of one table: choosing and computing only."""
     tree = _parse(text, dialect)
     if not isinstance(tree, exp.Select):
         raise UsageError("table must be the name of a table, or one SELECT.")
+    if tree.find(exp.Join):
+        raise UsageError(
+            "a SELECT from several tables is refused: one record could add or take away many rows. Count one "
+            "table, or a view that its owner made with one row per record."
+        )
     _refuse(tree, _ALLOWED_ROWS, text)
     for inner in tree.find_all(exp.Subquery):
-        if not isinstance(inner.parent, exp.From | exp.Join):
+        if not isinstance(inner.parent, exp.From):
             raise UsageError("a SELECT inside a condition is refused: one record could decide about others.")
-    return tree
+    return _unfailing(tree, dialect)
+
+
+def _unfailing(tree: exp.Select, dialect: str) -> exp.Select:
+    """Let what a SELECT computes be null where it fails, or refuse what could fail."""
+    if dialect == "sqlite":  # of what is allowed, only these two can fail there
+        fixed = [node.expression.is_string for node in tree.find_all(exp.Like, exp.ILike)]
+        if tree.find(exp.Abs) or not all(fixed):
+            raise UsageError("ABS, and LIKE without a fixed pattern, are refused in a SELECT from SQLite.")
+    if dialect != "duckdb":
+        return tree
+    made = cast("exp.Select", _tolerant(tree))
+    for select in made.find_all(exp.Select):
+        if not all(isinstance(part, exp.Alias | exp.Column | exp.Star) for part in select.expressions):
+            raise UsageError("give what the SELECT computes a name, for example age + 1 AS next.")
+    for part in list(made.find_all(exp.Alias, exp.Where)):
+        if not isinstance(part.this, exp.Column):
+            part.set("this", exp.Try(this=part.this))
+    return made
+
+
+def _tolerant(tree: exp.Expression) -> exp.Expression:
+    """Turn CAST into TRY_CAST; that of a literal is the same for all records and may fail."""
+
+    def soften(node: exp.Expression) -> exp.Expression:
+        if type(node) is exp.Cast and not isinstance(node.this, exp.Literal):
+            return exp.TryCast(this=node.this, to=node.args["to"])
+        return node
+
+    return tree.transform(soften)
 
 
 def _parse(text: str, dialect: str) -> exp.Expression:
@@ -101,11 +144,21 @@ def _known(name: str, fields: dict[str, Field], engine: Engine) -> str:
     folded = [f for f in fields if f.casefold() == name.casefold()]
     if len(folded) == 1:
         return folded[0]
-    raise _missing(name, fields, engine)
+    if (adopted := engine.adopt(name)) is not None:
+        fields[name] = adopted
+        return name
+    raise DataError(f"{engine.name} has no column {name!r}. {names_hint(name, fields, engine)}")
 
 
-def _missing(name: str, fields: dict[str, Field], engine: Engine) -> DataError:
-    return DataError(f"{engine.name} has no column {name!r}. {did_you_mean(name, printable(fields))}")
+def names_hint(name: str, fields: dict[str, Field], engine: Engine) -> str:
+    """Return which columns could be meant; the first line of a text file may be a record, so not all."""
+    shown = printable(fields)
+    if engine.names_are_public:
+        return did_you_mean(name, shown)
+    near = difflib.get_close_matches(name, shown, n=3)
+    if near:
+        return f"Did you mean {' or '.join(map(repr, near))}?"
+    return "Its columns are what its first line says."
 
 
 def printable(fields: dict[str, Field]) -> list[str]:

@@ -5,8 +5,11 @@ The checks read the first and last bytes only. No message quotes what a file hol
 
 from __future__ import annotations
 
+import csv
+import difflib
 import glob
 import gzip
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -26,6 +29,7 @@ _TEXT: dict[str, Format] = {
 _DATABASE = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3", ".db3")
 _PARQUET = (".parquet", ".pq")
 _KNOWN = ", ".join([*_TEXT, *_PARQUET, *_DATABASE]) + " (and .csv.gz and so on)"
+_LONGEST = 1 << 20  # characters of a header line
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -38,9 +42,25 @@ class Files:
     name: str
 
 
+@dataclass(frozen=True)
+class Header:
+    """What the first line of delimited text says."""
+
+    skip: int  # empty lines before it
+    delimiter: str
+    names: tuple[str, ...]
+
+
 def find(path: Path) -> Files:
-    """Return the data files that a path, a folder or a glob stands for, all checked."""
-    found = [p.absolute() for p in _list(path)]
+    """Return the data files that a path, a folder or a glob stands for, all checked, each file once."""
+    listed = [p.absolute() for p in _list(path)]
+    found = list({_identity(p): p for p in reversed(listed)}.values())[::-1]
+    packed = [p for p in found if p.suffix.lower() == ".gz" and p.with_suffix("") in found]
+    if packed:
+        raise UsageError(
+            f"{packed[0].with_suffix('').name} and {packed[0].name} lie side by side: one may be a copy of "
+            "the other, and each record must be counted once. Name one, or move one away."
+        )
     formats = {p: _format(p) for p in found}
     if len(set(formats.values())) > 1:
         raise UsageError(f"{path} holds files of several formats; name one, for example {path}/*.csv.")
@@ -51,6 +71,56 @@ def find(path: Path) -> Files:
     if first in ("duckdb", "sqlite") and len(found) > 1:
         raise UsageError(f"{path} means several databases; name one.")
     return Files(first, tuple(found), str(path))
+
+
+def header(found: Files) -> Header:
+    """Return the header of delimited text; all files must have the same."""
+    headers = [_header(path, found.format) for path in found.paths]
+    if any(other != headers[0] for other in headers):
+        raise DataError(f"the files of {found.name} differ in their first lines; name those that agree.")
+    return headers[0]
+
+
+def _header(path: Path, format: Format) -> Header:
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            skip, line = 0, file.readline(_LONGEST)
+            while line and not line.strip():
+                skip, line = skip + 1, file.readline(_LONGEST)
+            # The delimiter is told by the header alone: what the records hold has no say.
+            delimiter = "\t" if format == "tsv" else max(",;\t|", key=_outside_quotes(line).count)
+            rest = iter(lambda: file.readline(_LONGEST), "")
+            cells = next(csv.reader(_first_then(line, rest), delimiter=delimiter), [])
+    except (OSError, EOFError, csv.Error):
+        raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
+    names: list[str] = []
+    for at, cell in enumerate(cells):
+        name = stem = cell.strip() or f"column{at}"
+        again = 0
+        while name.casefold() in (n.casefold() for n in names):
+            again += 1
+            name = f"{stem}_{again}"
+        names.append(name)
+    return Header(skip, delimiter, tuple(names))
+
+
+def _first_then(line: str, rest: Iterator[str]) -> Iterator[str]:
+    yield line
+    yield from rest
+
+
+def _outside_quotes(line: str) -> str:
+    return "".join(line.split('"')[::2])
+
+
+def _identity(path: Path) -> tuple[int, int] | Path:
+    """Return what is the same for two names of one file: links, hard or symbolic."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path
+    return (status.st_dev, status.st_ino) if status.st_ino else path.resolve()
 
 
 def _list(path: Path) -> list[Path]:
@@ -79,8 +149,16 @@ def _list(path: Path) -> list[Path]:
         if found:
             return found
         raise DataError(f"no file matches {text}.")
-    near = f" There are files in {path.parent}; check the name." if path.parent.is_dir() else ""
-    raise DataError(f"there is no file {text!r}.{near}")
+    raise DataError(f"there is no file {text!r}.{_near(path)}")
+
+
+def _near(path: Path) -> str:
+    try:
+        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    except OSError:
+        names = []
+    near = difflib.get_close_matches(path.name, names, n=3)
+    return f" Did you mean {' or '.join(repr(str(path.parent / name)) for name in near)}?" if near else ""
 
 
 def _known(path: Path) -> bool:
@@ -124,15 +202,22 @@ def _check(path: Path, format: Format | None) -> None:
                 raise DataError(f"{path} is a Parquet file that was cut short; copy it again.")
         elif format is not None and not head.strip():
             raise DataError(f"{path} is empty; a file of records has at least a header.")
-        elif format is not None and (b"\0" in head or head[:4] in (b"PAR1", b"PK\3\4")):
+        elif format is not None and (b"\0" in _start(head, format) or head[:4] in (b"PAR1", b"PK\3\4")):
             raise DataError(
                 f"{path} is not a text file, whatever its ending says; give it the ending of its format, "
                 "or save it again as UTF-8 text."
             )
+        elif format in ("json", "jsonl") and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+            raise DataError(f"{path} does not begin like JSON, whatever its ending says.")
     except PermissionError:
         raise DataError(f"{path} may not be read by this user; ask for permission to read it.") from None
     except (OSError, EOFError):
         raise DataError(f"{path} cannot be read; it may be damaged or on a lost drive.") from None
+
+
+def _start(head: bytes, format: Format) -> bytes:
+    # The header, or how a record begins: a NUL inside a record must not stop the others.
+    return head.partition(b"\n")[0] if format in ("csv", "tsv") else head[:4]
 
 
 def _head(path: Path) -> bytes:

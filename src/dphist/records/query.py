@@ -12,16 +12,20 @@ checked syntax tree or as a table of values, never as text.
 from __future__ import annotations
 
 import math
-from typing import Literal
+import re
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
-from dphist.domain import Axis, Categories, Domain, Integers, Outside, Regular
-from dphist.errors import DataError, UsageError, did_you_mean
-from dphist.records.expressions import expression, printable, resolve
+from dphist.domain import NEEDS_ZONE, Axis, Categories, Domain, Instants, Integers, Outside, Regular, Variable
+from dphist.errors import DataError, UsageError
+from dphist.records.expressions import expression, names_hint, resolve
+from dphist.records.reading import kind
 from dphist.records.rounding import slack
-from dphist.records.sql import Engine, Field, column, double, is_null, select
+from dphist.records.sql import Engine, Field, column, double, is_null, select, try_cast
 
+_LABELS = {"integer": re.compile("0|-?[1-9][0-9]*"), "boolean": re.compile("true|false")}
 _SMALL = 64  # up to so many edges a tree of comparisons is faster than a join
 
 
@@ -36,55 +40,53 @@ def counting_query(
     max_contributions: int,
 ) -> exp.Select:
     """Return the query that counts the records of each bin; refuse columns that cannot be binned."""
-    fields = engine.fields(exp.select("*").from_(engine.source))
+    fields = engine.columns()
     if len(columns) != len(domain.axes):
         wanted = "one column" if len(domain.axes) == 1 else "two columns"
+        given = "none was" if not columns else f"{len(columns)} {'was' if len(columns) == 1 else 'were'}"
         raise UsageError(
-            f"the domain needs {wanted} and {len(columns) or 'none'} was given; name what to count. "
-            + did_you_mean("", printable(fields))
+            f"the domain needs {wanted} and {given} given; name what to count. "
+            + names_hint("", fields, engine)
         )
     values = [resolve(text, fields, engine) for text in columns]
     keep = None if where is None else expression(where, fields, engine)
     person = None if unit is None else resolve(unit, fields, engine)
-    _declare(engine, domain, values, [e for e in (keep, person) if e is not None], fields)
-    person = _check_kinds(engine, fields, domain, columns, values, keep, unit, person)
+    values = [_read(v, fields, axis) for v, axis in zip(values, domain.axes, strict=True)]
+    found = _check_kinds(engine, fields, domain, columns, values, keep, unit, person)
+    if person is not None and found["unit"].kind == "float":  # NaN is how a dataframe writes a missing number
+        person = exp.Nullif(this=person, expression=double(math.nan))
 
     names = [f"v{i}" for i in range(len(values))]
     carried = [] if person is None else ["unit"]
-    typed = {n: exp.cast(v, _wanted(a)) for n, v, a in zip(names, values, domain.axes, strict=True)}
+    kinds = [found[f"c{i}"] for i in range(len(values))]
+    typed = {n: _typed(engine, v, f, a) for n, v, f, a in zip(names, values, kinds, domain.axes, strict=True)}
     rows = select([], **typed).from_(engine.source)
     if person is not None:
         rows = rows.select(exp.alias_(person, "unit", quoted=True))
     if keep is not None:
         rows = rows.where(keep)
-    for name, axis in zip(names, domain.axes, strict=True):
-        others = [n for n in names if n != name]
-        rows = _place(engine, rows, name, [*carried, *others], axis, outside)
+    for name, field, axis in zip(names, kinds, domain.axes, strict=True):
+        others = [*carried, *(n for n in names if n != name)]
+        if isinstance(axis, Categories):
+            rows = _place_label(engine, rows, name, others, axis)
+        elif isinstance(axis, Instants):
+            edges, bins = (axis.edges, np.arange(axis.n)) if field.kind == "instant" else axis.clock
+            rows = _place_second(engine, rows, name, others, edges, bins, outside)
+        else:
+            rows = _place_number(engine, rows, name, others, axis, outside)
     rows = select(carried, bin=_number_of(names, domain)).from_(rows.subquery("r"))
     if person is not None:
-        rows = engine.bound(rows, max_contributions)
+        # Nothing could bound how many of the records without a unit are one person's.
+        rows = engine.bound(rows.where(exp.not_(is_null("unit"))), max_contributions)
     counted = select(["bin"], tally=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
     return counted.group_by(column("bin"))
 
 
-def _declare(
-    engine: Engine,
-    domain: Domain,
-    values: list[exp.Expression],
-    others: list[exp.Expression],
-    fields: dict[str, Field],
-) -> None:
-    """Tell an engine that guesses types what plain columns are wanted as."""
-    used = [c.name for e in (*values, *others) for c in e.find_all(exp.Column)]
-    types: dict[str, Literal["number", "text"]] = {}
-    for value, axis in zip(values, domain.axes, strict=True):
-        if isinstance(value, exp.Column) and used.count(value.name) == 1:
-            if isinstance(axis, Categories):
-                types[value.name] = "text"
-            elif fields[value.name].kind in ("integer", "float"):
-                types[value.name] = "number"
-    if types:
-        engine.declare(types)
+def _read(value: exp.Expression, fields: dict[str, Field], axis: Axis) -> exp.Expression:
+    """Read what has no type of its own as its axis needs it; what is no number or time falls into no bin."""
+    if isinstance(axis, Categories) or kind(value, fields) != "text":
+        return value
+    return try_cast(value, "timestamp" if isinstance(axis, Instants) else "double")
 
 
 def _check_kinds(
@@ -96,8 +98,8 @@ def _check_kinds(
     keep: exp.Expression | None,
     unit: str | None,
     person: exp.Expression | None,
-) -> exp.Expression | None:
-    """Refuse what cannot be binned; return the unit with NaN taken as null."""
+) -> dict[str, Field]:
+    """Refuse what cannot be binned or is no unit; return what the columns, the filter and the unit are."""
     named = {f"c{i}": v for i, v in enumerate(values)}
     if keep is not None:
         named["keep"] = keep
@@ -109,76 +111,140 @@ def _check_kinds(
         used = {c.name for e in named.values() for c in e.find_all(exp.Column)}
         types = ", ".join(f"{c!r} is {fields[c].type}" for c in sorted(used))
         raise UsageError(f"an expression does not fit the types of its columns: {types}.") from None
-    for text, axis, i in zip(columns, domain.axes, range(2), strict=False):
-        field = found[f"c{i}"]
-        if isinstance(axis, Categories):
-            if field.kind not in ("text", "integer", "boolean"):
-                raise DataError(
-                    f"the column {text!r} is of type {field.type}, and categories are text, whole numbers "
-                    "or booleans; declare numeric bins, or convert it with CAST."
-                )
-        elif field.kind == "text":
-            raise DataError(
-                f"the column {text!r} is text ({field.type}), and these bins need numbers. If it holds "
-                f"numbers written as text, count TRY_CAST({text} AS DOUBLE); what is no number is then left "
-                "out. Or declare categories."
-            )
-        elif field.kind not in ("integer", "float", "boolean"):
-            raise DataError(
-                f"the column {text!r} is of type {field.type}, which these bins cannot take; count a number "
-                f"made from it, for example EXTRACT(hour FROM {text})."
-            )
+    for i, (text, axis) in enumerate(zip(columns, domain.axes, strict=True)):
+        _check_column(engine, text, found[f"c{i}"], axis)
     if keep is not None and found["keep"].kind != "boolean":
         raise UsageError(f"where must be a condition that is true or false, not a {found['keep'].type}.")
-    if person is not None:
-        if found["unit"].kind == "other":
-            raise DataError(f"the unit {unit!r} is of type {found['unit'].type}; name a plain column.")
-        if found["unit"].kind == "float":  # NaN is how a dataframe writes a missing number
-            return exp.Nullif(this=person, expression=double(math.nan))
-    return person
+    if person is not None and found["unit"].kind == "other":
+        raise DataError(f"the unit {unit!r} is of type {found['unit'].type}; name a plain column.")
+    return found
 
 
-def _wanted(axis: Axis) -> str:
-    return "text" if isinstance(axis, Categories) else "double"
-
-
-def _place(
-    engine: Engine, rows: exp.Select, name: str, carried: list[str], axis: Axis, outside: Outside
-) -> exp.Select:
-    """Replace a value by its bin on an axis; rows without a bin are gone."""
+def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
+    """Refuse a column whose values these bins cannot take."""
     if isinstance(axis, Categories):
-        return _place_label(engine, rows, name, carried, axis)
-    value: exp.Expression = column(name)
-    low, high = (
-        (float(axis.low), float(axis.high))
-        if isinstance(axis, Integers)
-        else (axis.edges[0].item(), axis.edges[-1].item())
+        if field.kind not in ("text", "integer", "boolean"):
+            raise DataError(
+                f"the column {text!r} is of type {field.type}, and categories are text, whole numbers "
+                "or booleans; declare other bins, or convert it with CAST."
+            )
+        form = _LABELS.get(field.kind)
+        if form is not None and not any(form.fullmatch(label) for label in axis.labels):
+            raise UsageError(
+                f"the column {text!r} is of type {field.type}, and no declared category could ever be one of "
+                "its values; nothing would be counted."
+            )
+    elif isinstance(axis, Instants):
+        if field.kind == "instant" and axis.tz is None:
+            raise DataError(f"the column {text!r} is of type {field.type}: {NEEDS_ZONE}")
+        if field.kind not in ("date", "local", "instant"):
+            raise DataError(
+                f"the column {text!r} is of type {field.type}, and these bins need dates or times; if it "
+                f"holds times written as text, count CAST({text} AS TIMESTAMP)."
+            )
+    elif field.kind == "text":
+        raise DataError(
+            f"the column {text!r} is text ({field.type}), and these bins need numbers. If it holds "
+            f"numbers written as text, count {engine.to_number.format(text)}. Or declare categories."
+        )
+    elif field.kind in ("date", "local", "instant"):
+        raise DataError(
+            f"the column {text!r} is of type {field.type}, and these bins need numbers; declare Instants, "
+            f"or count a number made from it, for example EXTRACT(hour FROM {text})."
+        )
+    elif field.kind not in ("integer", "decimal", "float", "boolean"):
+        raise DataError(
+            f"the column {text!r} is of type {field.type}, which these bins cannot take; count a number "
+            f"made from it, for example EXTRACT(hour FROM {text})."
+        )
+
+
+def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> exp.Expression:
+    """Return a value as what its axis is searched by: text, seconds or a double."""
+    if isinstance(axis, Categories):
+        return engine.text(value)
+    if isinstance(axis, Instants):
+        return engine.seconds(value, field)
+    return engine.number(value, field)
+
+
+def _keep(
+    rows: exp.Select, name: str, carried: list[str], *, low: float, high: float, outside: Outside
+) -> exp.Select:
+    """Drop the rows whose value is not in [low, high], or move the value there; null and NaN are dropped."""
+    value = column(name)
+    if outside == "drop":
+        return (
+            select([*carried, name])
+            .from_(rows.subquery("r"))
+            .where(
+                exp.GTE(this=value, expression=double(low)),
+                exp.LTE(this=value.copy(), expression=double(high)),
+            )
+        )
+    moved = (
+        exp.case()
+        .when(exp.LT(this=value, expression=double(low)), double(low))
+        .when(exp.GT(this=value.copy(), expression=double(high)), double(high))
+        .else_(value.copy())
     )
+    # NaN is the greatest number of all to these engines; null passes no comparison.
+    there = exp.LTE(this=value.copy(), expression=double(math.inf))
+    return select(carried, **{name: moved}).from_(rows.subquery("r")).where(there)
+
+
+def _place_number(
+    engine: Engine,
+    rows: exp.Select,
+    name: str,
+    carried: list[str],
+    axis: Regular | Variable | Integers,
+    outside: Outside,
+) -> exp.Select:
+    """Replace a number by its bin; rows without a bin are gone."""
+    low = axis.edges[0].item()
     if isinstance(axis, Integers):
-        value = exp.Floor(this=value)
-    if outside == "clip":
-        # NaN is the greatest number of all to these engines; null passes no comparison.
-        kept: exp.Condition = exp.LTE(this=value, expression=double(math.inf))
-        value = (
-            exp.case()
-            .when(exp.LT(this=value.copy(), expression=double(low)), double(low))
-            .when(exp.GT(this=value.copy(), expression=double(high)), double(high))
-            .else_(value.copy())
-        )
-    else:
-        kept = exp.and_(
-            exp.GTE(this=value, expression=double(low)), exp.LTE(this=value.copy(), expression=double(high))
-        )
-    rows = select(carried, **{name: value.copy()}).from_(rows.subquery("r")).where(kept)
-    if isinstance(axis, Integers):
-        shifted = exp.cast(exp.Sub(this=column(name), expression=double(low)), "bigint")
-        return select(carried, **{name: shifted}).from_(rows.subquery("r"))
+        # The last double below the end; floors are taken after this, where they fit every engine's integers.
+        high = max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
+        rows = _keep(rows, name, carried, low=low, high=high, outside=outside)
+        bin = exp.cast(_minus(exp.Floor(this=column(name)), double(low)), "bigint")
+        return select(carried, **{name: bin}).from_(rows.subquery("r"))
+    rows = _keep(rows, name, carried, low=low, high=axis.edges[-1].item(), outside=outside)
     if isinstance(axis, Regular) and slack(axis) < 0.25:
         return _place_regular(rows, name, carried, axis)
-    if axis.n <= _SMALL:
-        found = _tree(axis.edges.tolist(), 0, axis.n, name)
-        return select(carried, **{name: found}).from_(rows.subquery("r"))
-    return engine.search(rows, name, carried, axis.edges)
+    return _place_between(engine, rows, name, carried, axis.edges[:-1].tolist(), list(range(axis.n)))
+
+
+def _place_second(
+    engine: Engine,
+    rows: exp.Select,
+    name: str,
+    carried: list[str],
+    edges: NDArray[np.float64],
+    bins: NDArray[np.int64],
+    outside: Outside,
+) -> exp.Select:
+    """Replace whole seconds by the bin they lie in; rows without a bin are gone."""
+    low, end = edges[0].item(), edges[-1].item()
+    rows = _keep(rows, name, carried, low=low, high=end - 1, outside=outside)
+    starts = edges[:-1]
+    step = np.diff(edges)[0].item()
+    even = np.array_equal(starts, low + step * np.arange(starts.size)) and end - starts[-1].item() <= step
+    if even and bins[-1] - bins[0] == bins.size - 1:
+        # Whole numbers a and b below 2**53: rounding a / b never reaches the next whole number, which is
+        # at least 1 / b away, while the rounding is below 2**-53 * a / b.
+        quotient = exp.Floor(this=_div(exp.Sub(this=column(name), expression=double(low)), double(step)))
+        return select(carried, **{name: exp.cast(quotient, "bigint")}).from_(rows.subquery("r"))
+    return _place_between(engine, rows, name, carried, starts.tolist(), bins[: starts.size].tolist())
+
+
+def _place_between(
+    engine: Engine, rows: exp.Select, name: str, carried: list[str], starts: list[float], bins: list[int]
+) -> exp.Select:
+    if len(starts) > _SMALL:
+        return engine.search(rows, name, carried, starts, bins)
+    found = exp.cast(_tree(starts, bins, column(name)), "bigint")
+    return select(carried, **{name: found}).from_(rows.subquery("r"))
 
 
 def _place_regular(rows: exp.Select, name: str, carried: list[str], axis: Regular) -> exp.Select:
@@ -187,10 +253,12 @@ def _place_regular(rows: exp.Select, name: str, carried: list[str], axis: Regula
     Away from edges (``slack``) the floor of the quotient is right. Near one it is off by at most one,
     and the comparison with edge g and edge g + 1, computed as numpy computes them, puts it right.
     """
-    guess = f"{name}_q"
+    guess, below = f"{name}_q", f"{name}_f"
     quotient = _div(exp.Sub(this=column(name), expression=double(axis.lo)), double(axis.step))
     rows = select([*carried, name], **{guess: quotient}).from_(rows.subquery("r"))
-    floor = exp.Floor(this=column(guess))
+    # The floor has a select of its own, so that it is taken once.
+    rows = select([*carried, name, guess], **{below: exp.Floor(this=column(guess))}).from_(rows.subquery("r"))
+    floor = column(below)
 
     def edge(i: exp.Expression) -> exp.Expression:
         return exp.Add(this=exp.Mul(this=i, expression=double(axis.step)), expression=double(axis.lo))
@@ -213,27 +281,46 @@ def _place_regular(rows: exp.Select, name: str, carried: list[str], axis: Regula
 def _place_label(
     engine: Engine, rows: exp.Select, name: str, carried: list[str], axis: Categories
 ) -> exp.Select:
-    labels = engine.lookup(f"labels_{name}", {"label": list(axis.labels)}).as_("labels")
+    # No text in any engine holds half a character, or for some a NUL: such a label's bin stays empty.
+    known = [(label, bin) for bin, label in enumerate(axis.labels) if label.isascii() or _whole(label)]
+    table = engine.lookup(f"labels_{name}", {"label": [v for v, _ in known], "bin": [b for _, b in known]})
     bin: exp.Expression = column("bin", "labels")
     if axis.other:
         bin = exp.Coalesce(this=bin, expressions=[exp.Literal.number(len(axis.labels))])
-    same = exp.EQ(this=column(name), expression=column("label", "labels"))
-    kind = "left" if axis.other else "inner"
+    missing = is_null(name)
+    if axis.null:
+        bin = exp.case().when(missing, exp.Literal.number(axis.n - 1)).else_(bin)
+    declared = exp.not_(exp.Is(this=column("bin", "labels"), expression=exp.Null()))
+    known_enough = exp.true() if axis.other else declared
+    kept = (
+        exp.or_(missing.copy(), known_enough)
+        if axis.null
+        else exp.and_(exp.not_(missing.copy()), known_enough)
+    )
     return (
-        select(carried, **{name: bin})
+        select(carried, **{name: exp.cast(bin, "bigint")})
         .from_(rows.subquery("r"))
-        .join(labels, on=same, join_type=kind)
-        .where(exp.not_(is_null(name)))
+        .join(
+            exp.alias_(table, "labels", table=True),
+            on=exp.EQ(this=column(name), expression=column("label", "labels")),
+            join_type="left" if axis.other or axis.null else "inner",
+        )
+        .where(kept)
     )
 
 
-def _tree(edges: list[float], low: int, high: int, name: str) -> exp.Expression:
+def _whole(label: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in label)
+
+
+def _tree(starts: list[float], bins: list[int], value: exp.Expression) -> exp.Expression:
     """A binary search written out as nested CASE."""
-    if high - low == 1:
-        return exp.Literal.number(low)
-    middle = (low + high) // 2
-    below = exp.LT(this=column(name), expression=double(edges[middle]))
-    return exp.case().when(below, _tree(edges, low, middle, name)).else_(_tree(edges, middle, high, name))
+    if len(starts) == 1:
+        return exp.Literal.number(bins[0])
+    middle = len(starts) // 2
+    below = exp.LT(this=value.copy(), expression=double(starts[middle]))
+    left = _tree(starts[:middle], bins[:middle], value)
+    return exp.case().when(below, left).else_(_tree(starts[middle:], bins[middle:], value))
 
 
 def _number_of(names: list[str], domain: Domain) -> exp.Expression:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
+import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 
-Kind: TypeAlias = Literal["integer", "float", "boolean", "text", "time", "other"]
+# A "local" time is what a clock showed, an "instant" has a time zone; "time" is a time of day or a span.
+Kind: TypeAlias = Literal[
+    "integer", "decimal", "float", "boolean", "text", "date", "local", "instant", "time", "other"
+]
 
 
 @dataclass(frozen=True)
 class Field:
-    """What kind of value a column holds, and the engine's own word for its type."""
+    """What kind of value a column holds, and the engine's own word for its type.
+
+    The columns of a source without types (CSV, JSON lines, SQLite) are untyped: every cell is the text it
+    was written as, and what it is read as is decided by the query alone, never by other records.
+    """
 
     kind: Kind
     type: str
+    untyped: bool = False
 
 
 class Engine(ABC):
@@ -27,42 +36,56 @@ class Engine(ABC):
 
     dialect: str
     name: str  # the data, in messages
-    source: exp.Table
+    source: exp.Expression
+    to_number: str  # how a person turns a column of text into numbers here
+
+    names_are_public = True  # False where a file without a header would show a record as its names
+
+    def columns(self) -> dict[str, Field]:
+        """Return the columns of the records."""
+        return self.fields(exp.select("*").from_(self.source))
+
+    def adopt(self, name: str) -> Field | None:
+        """Take a name nobody declared as a column, if records bring their own names; None otherwise."""
+        return None
+
+    def guard(self, expression: exp.Expression) -> exp.Expression:
+        """Let an expression be null where it fails: a failure would tell something about one record."""
+        return expression
 
     @abstractmethod
     def fields(self, query: exp.Select) -> dict[str, Field]:
         """Return the columns of a query without running it."""
 
     @abstractmethod
-    def declare(self, types: dict[str, Literal["number", "text"]]) -> None:
-        """Take columns of a source without types (CSV) as numbers or as the text they are."""
+    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
+        """Return a small table of columns of text, doubles or (the one named bin) whole numbers."""
 
     @abstractmethod
-    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Table:
-        """Return a small table of the columns, with the row number from zero as ``bin``."""
+    def search(
+        self, rows: exp.Select, value: str, carried: list[str], starts: list[float], bins: list[int]
+    ) -> exp.Select:
+        """Replace each value by the bin of the last start that is not above it; there always is one."""
+
+    @abstractmethod
+    def text(self, value: exp.Expression) -> exp.Expression:
+        """Return a value as text that equals other text only if all its characters do."""
+
+    def number(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return a number as a double; no number may make this fail."""
+        # Not every engine takes the direct way from a boolean.
+        return exp.cast(exp.cast(value, "int") if field.kind == "boolean" else value, "double")
+
+    @abstractmethod
+    def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return the whole seconds since 1970 of a date, a local time or an instant, as a double."""
 
     @abstractmethod
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
 
-    def search(
-        self, rows: exp.Select, value: str, carried: list[str], edges: NDArray[np.float64]
-    ) -> exp.Select:
-        """Replace each value by the number of the last edge that is not above it."""
-        ends = [*edges[1:-1].tolist(), math.inf]
-        table = self.lookup(f"edges_{value}", {"low": edges[:-1].tolist(), "high": ends})
-        inside = exp.and_(
-            exp.GTE(this=column(value), expression=column("low", "edges")),
-            exp.LT(this=column(value), expression=column("high", "edges")),
-        )
-        return (
-            select(carried, **{value: column("bin", "edges")})
-            .from_(rows.subquery("r"))
-            .join(table.as_("edges"), on=inside)
-        )
-
     def bound(self, rows: exp.Select, limit: int) -> exp.Select:
-        """Keep at most ``limit`` rows of each unit, those with the least draws; nulls are units of one."""
+        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null."""
         rank = exp.Window(
             this=exp.RowNumber(),
             partition_by=[column("unit")],
@@ -72,7 +95,7 @@ class Engine(ABC):
         drawn = select(["unit", "bin"], draw=exp.Rand()).from_(rows.subquery("r"))
         ranked = select(["unit", "bin"], rank=rank).from_(drawn.subquery("r"))
         few = exp.LTE(this=column("rank"), expression=exp.Literal.number(limit))
-        return select(["bin"]).from_(ranked.subquery("r")).where(exp.or_(few, is_null("unit")))
+        return select(["bin"]).from_(ranked.subquery("r")).where(few)
 
 
 def generate(query: exp.Expression, dialect: str) -> str:
@@ -94,6 +117,19 @@ def column(name: str, table: str | None = None) -> exp.Column:
 def is_null(name: str) -> exp.Expression:
     """Ask whether a column is null."""
     return exp.Is(this=column(name), expression=exp.Null())
+
+
+def try_cast(value: exp.Expression, type: str) -> exp.Expression:
+    """Convert a value; null where it cannot be."""
+    return exp.TryCast(this=value, to=exp.DataType.build(type))
+
+
+def fill(template: str, dialect: str, **parts: exp.Expression) -> exp.Expression:
+    """Parse a text of ours and put expressions where it names columns."""
+    tree = cast("exp.Expression", sqlglot.parse_one(template, dialect=dialect))
+    return tree.transform(
+        lambda node: parts[node.name].copy() if isinstance(node, exp.Column) and node.name in parts else node
+    )
 
 
 def double(value: float) -> exp.Expression:

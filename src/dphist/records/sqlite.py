@@ -13,8 +13,10 @@ from sqlglot import exp
 
 from dphist.errors import DataError
 from dphist.records import files, sql
+from dphist.records.cells import written
 from dphist.records.duck import SOURCE, Duck
 from dphist.records.expressions import table_rows
+from dphist.records.progress import watching
 
 _BATCH = 50_000  # rows taken at a time
 
@@ -42,40 +44,33 @@ class SqliteDuck(Duck):
             )
             self.rows = f"({rows})"
             names = [d[0] for d in database.execute(f"SELECT * FROM {self.rows} LIMIT 0").description]
-            self.types = dict(zip(names, self._types(database, names), strict=True))
-        made = ", ".join(f"{_name(c)} {t}" for c, t in self.types.items())
+        # An SQLite column holds values of any type, whatever was declared: each is taken as text.
+        self.names = names
+        made = ", ".join(f"{_name(c)} VARCHAR" for c in names)
         self._execute(f"CREATE TEMP TABLE {SOURCE} ({made})")
+        self.untyped = frozenset(self.columns())
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Copy the columns the query names, a batch at a time, and run it."""
-        used = [c for c in self.types if c in {n.name for n in query.find_all(exp.Column)}]
+        used = [c for c in self.names if c in {n.name for n in query.find_all(exp.Column)}]
         if not used:  # an expression of constants: the rows still have to be there
-            used = list(self.types)[:1]
-        wanted = ", ".join(
-            f"CAST({_name(c)} AS TEXT)" if self.types[c] == "VARCHAR" else _name(c) for c in used
-        )
+            used = self.names[:1]
         into = ", ".join(_name(c) for c in used)
-        values = ", ".join(f"UNNEST(CAST(? AS {self.types[c]}[]))" for c in used)
-        with self._reading() as database:
-            cursor = database.execute(f"SELECT {wanted} FROM {self.rows}")
+        values = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in used)
+        with watching(self.name, lambda: None, shown=self.progress), self._reading() as database:
+            cursor = database.execute(f"SELECT {into} FROM {self.rows}")
             while batch := cursor.fetchmany(_BATCH):
                 self._execute(
                     f"INSERT INTO {SOURCE} ({into}) SELECT {values}",
-                    [list(c) for c in zip(*batch, strict=True)],
+                    [list(map(written, c)) for c in zip(*batch, strict=True)],
                 )
         return super().run(query)
-
-    def _types(self, database: sqlite3.Connection, names: list[str]) -> list[str]:
-        """Return what the values of each column are: SQLite's columns have values of any type."""
-        asked = [f"MAX(TYPEOF({_name(c)}) = '{t}')" for c in names for t in ("text", "blob", "real")]
-        flags = database.execute(f"SELECT {', '.join(asked)} FROM {self.rows}").fetchone() if names else ()
-        columns = [flags[i : i + 3] for i in range(0, len(flags), 3)]
-        return ["BLOB" if b else "VARCHAR" if t else "DOUBLE" if r else "BIGINT" for t, b, r in columns]
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as database:
+                database.text_factory = lambda raw: raw.decode("utf-8", "replace")
                 yield database
         except (sqlite3.Error, OverflowError):
             raise DataError(

@@ -1,0 +1,40 @@
+"""What one cell of a source without types says, whatever the other cells are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def written(cell: object) -> str | None:
+    """Return a cell as text: true and false, whole numbers in digits, doubles to their last bit."""
+    if isinstance(cell, str):
+        text = str(cell)
+    elif cell is None:
+        return None
+    elif isinstance(cell, bool | np.bool_):
+        return "true" if cell else "false"
+    elif isinstance(cell, float | np.floating):
+        return None if math.isnan(cell) else repr(float(cell))
+    else:
+        try:
+            if cell != cell:  # how NaT and a decimal's NaN are told
+                return None
+            text = str(cell)
+        except Exception:  # any object may be in a list; one without a text has no value
+            return None
+    # A lone surrogate is no text to an engine, and one record must not stop all others.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def number(cell: object) -> float:
+    """Return a cell as a number, NaN where it is none."""
+    if cell is None or (hasattr(cell, "__len__") and not isinstance(cell, str)):
+        return math.nan
+    try:
+        return float(cell)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
+    except Exception:  # any object may be in a list; most are no number
+        return math.nan

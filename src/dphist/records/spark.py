@@ -1,0 +1,244 @@
+"""Spark: the records stay in the cluster, which counts them; only bins and tallies travel.
+
+Spark's messages quote records, so none is passed on. The count runs without ANSI mode, in which a value
+that cannot be converted stops everything: what fails would tell something about one record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from dphist.errors import DataError, UsageError
+from dphist.records import sql
+from dphist.records.progress import watching
+from dphist.records.sql import Field, Kind
+
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
+    **dict.fromkeys(("float", "double"), "float"),
+    **dict.fromkeys(("string", "varchar", "char"), "text"),
+    "decimal": "decimal",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "instant",
+    "timestamp_ntz": "local",
+}
+_ANSI = "spark.sql.ansi.enabled"
+_ESCAPES = "spark.sql.parser.escapedStringLiterals"
+# Seconds of a clock without a zone, by its parts: a cast would read it in the session's zone.
+_CLOCK = "DATEDIFF(CAST(v AS DATE), DATE '1970-01-01') * 86400 + HOUR(v) * 3600 + MINUTE(v) * 60 + SECOND(v)"
+_DAYS = "DATEDIFF(v, DATE '1970-01-01') * 86400"
+# A binary search: after i halvings the answer lies in s.lo .. s.hi, counted from 0; their middle is tried.
+_MIDDLE = "CAST((s.lo + s.hi + 1) DIV 2 AS INT)"
+_SEARCH = f"""
+    AGGREGATE(
+        SEQUENCE(1, halvings),
+        STRUCT(0 AS lo, last AS hi),
+        (s, i) -> IF(
+            starts[{_MIDDLE}] <= v,
+            STRUCT({_MIDDLE} AS lo, s.hi AS hi),
+            STRUCT(s.lo AS lo, GREATEST(s.lo, {_MIDDLE} - 1) AS hi)
+        ),
+        s -> s.lo
+    )
+"""
+
+
+class Spark(sql.Engine):
+    """A Spark session that has the records as a view."""
+
+    dialect = "spark"
+    to_number = "CAST({} AS DOUBLE); what is no number is then left out"
+    name = "the Spark data"
+
+    def __init__(self, frame: Any, *, progress: bool) -> None:
+        self.session = frame.sparkSession
+        self.progress = progress
+        self.views: list[str] = []
+        self.source = self._view(frame)
+
+    def fields(self, query: exp.Select) -> dict[str, Field]:
+        """Return the columns of a query without running it."""
+        with _errors(self.name):
+            schema = self._query(query).schema
+        if len({f.name.casefold() for f in schema}) < len(schema.fields):
+            raise DataError(f"{self.name} has two columns of one name; select the ones to count.")
+        return {f.name: Field(_KINDS.get(f.dataType.typeName(), "other"), _type(f)) for f in schema}
+
+    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
+        """Return a small table of the columns, sent to every worker; its cells are never part of a text."""
+        from pyspark.sql.functions import broadcast
+
+        types = {"bin": "bigint", "label": "string"}
+        schema = ", ".join(f"`{c}` {types.get(c, 'double')}" for c in columns)
+        with _errors(self.name):
+            rows = list(zip(*columns.values(), strict=True))
+            return self._view(broadcast(self.session.createDataFrame(rows, schema)))
+
+    def search(
+        self, rows: exp.Select, value: str, carried: list[str], starts: list[float], bins: list[int]
+    ) -> exp.Select:
+        """Replace each value by the bin of the last start that is not above it, by halving."""
+        from pyspark.sql.functions import broadcast
+
+        with _errors(self.name):
+            schema = "`starts` array<double>, `bins` array<bigint>"
+            edges = self._view(broadcast(self.session.createDataFrame([(starts, bins)], schema)))
+        at = sql.fill(
+            _SEARCH,
+            self.dialect,
+            v=sql.column(value, "r"),
+            starts=sql.column("starts", "edges"),
+            halvings=exp.Literal.number(max(1, (len(starts) - 1).bit_length())),
+            last=exp.Literal.number(len(starts) - 1),
+        )
+        found = sql.fill("bins[at]", self.dialect, bins=sql.column("bins", "edges"), at=at)
+        return (
+            sql.select(carried, **{value: found})
+            .from_(rows.subquery("r"))
+            .join(exp.alias_(edges, "edges", table=True), join_type="cross")
+        )
+
+    def text(self, value: exp.Expression) -> exp.Expression:
+        """Return a value as text that equals other text only if all its characters do."""
+        # A column may have a collation for which 'a' is 'A'.
+        return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("UTF8_BINARY"))
+
+    def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return the whole seconds since 1970 of a date, a local time or an instant."""
+        template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
+        return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
+
+    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Run a counting query; return the bins that occur and how often."""
+        with _errors(self.name), watching(self.name, self._share, shown=self.progress):
+            found = self._query(query).toArrow()
+            return found["bin"].to_numpy(), found["tally"].to_numpy()
+
+    def _share(self) -> float | None:
+        """Return what part of the tasks is done; Spark tells it only to a session in this process."""
+        try:
+            tracker = self.session.sparkContext.statusTracker()
+            stages = [tracker.getStageInfo(i) for i in tracker.getActiveStageIds()]
+            tasks = [(s.numCompletedTasks, s.numTasks) for s in stages if s is not None]
+        except Exception:  # progress is never a reason to fail
+            return None
+        return sum(d for d, _ in tasks) / sum(n for _, n in tasks) if tasks else None
+
+    def _query(self, query: exp.Select) -> Any:
+        text = sql.generate(query, self.dialect)
+        if "${" in text:
+            raise UsageError(
+                "Spark replaces ${...} in what it is given; rename the column, or write it otherwise."
+            )
+        return self.session.sql(text)
+
+    def _view(self, frame: Any) -> exp.Table:
+        name = f"dphist_{uuid.uuid4().hex}"
+        frame.createTempView(name)
+        self.views.append(name)
+        return exp.table_(exp.to_identifier(name, quoted=True))
+
+
+@contextmanager
+def connect(frame: Any, *, table: str | None, progress: bool) -> Iterator[Spark]:
+    """Make a Spark DataFrame countable; its session is left as it was."""
+    if not hasattr(frame, "sparkSession") or not hasattr(frame, "createTempView"):
+        raise UsageError(
+            f"give a Spark DataFrame, such as spark.read.parquet(path), not {type(frame).__name__}."
+        )
+    if table is not None:
+        raise UsageError("table goes with a database; give spark.table(name) as the data instead.")
+    with _errors(Spark.name):
+        conf = frame.sparkSession.conf
+        if conf.get(_ESCAPES, "false").lower() == "true":
+            raise UsageError(f"{_ESCAPES} changes what a quoted text means; set it to false for the count.")
+        before = conf.get(_ANSI)
+        conf.set(_ANSI, "false")
+    engine = None
+    try:
+        with _errors(Spark.name):
+            engine = Spark(frame, progress=progress)
+        yield engine
+    finally:
+        try:
+            conf.set(_ANSI, before)
+            for view in engine.views if engine is not None else ():
+                frame.sparkSession.catalog.dropTempView(view)
+        except Exception:  # a session that is gone has nothing left to tidy
+            pass
+
+
+def session(*, cores: int | None = None, memory: str = "2g") -> Any:
+    """Start Spark on this machine, quiet and without its web page; for a cluster, make your own session."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError("Spark is not installed: pip install 'dphist[spark]'.") from None
+    home = os.environ.get("JAVA_HOME")
+    java = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    if not java:
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none in the PATH"
+        raise UsageError(f"Spark needs Java 17 or later, and {where}. Install it, or set JAVA_HOME.")
+    builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName("dphist")
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "OFF",  # its log quotes records
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "8",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _errors("Spark"):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    """Say what went wrong without a word of Spark's message, which may quote records."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")  # pyspark prints there what Spark said
+    quiet, log.disabled = log.disabled, True
+    try:
+        yield
+    except (UsageError, DataError):
+        raise
+    except (Py4JError, OSError, AttributeError, AssertionError) as error:
+        # A stopped session is None inside; one whose Java process died refuses the connection.
+        if type(error).__name__ == "Py4JJavaError":
+            raise DataError(_FAILED.format(name)) from None
+        raise DataError(
+            f"{name} cannot be reached: the session was stopped, or its Java process is gone. Make a new one."
+        ) from None
+    except ImportError:
+        raise UsageError("counting in Spark needs pyarrow: pip install 'dphist[spark]'.") from None
+    except (PySparkException, ValueError, TypeError):
+        raise DataError(_FAILED.format(name)) from None
+    finally:
+        log.disabled = quiet
+
+
+_FAILED = (
+    "{} could not be counted: a file is missing, damaged or cut short, or a column's type does not fit what "
+    "was asked for. What Spark said is not repeated here, for it may quote a record."
+)
+
+
+def _type(field: Any) -> str:
+    return str(field.dataType.typeName()).upper()

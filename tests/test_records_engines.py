@@ -1,0 +1,769 @@
+"""Every engine counts the same: DuckDB, a PostgreSQL server and a local Spark that the tests start."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import math
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
+from dphist.errors import DataError, DphistError, UsageError
+from dphist.records import count
+
+pytestmark = [
+    # Spark 4 warns of pandas 3, which is not used here.
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
+]
+SECRET = "Hjördis-Quartz-7781"
+
+
+# --- servers ------------------------------------------------------------------------------------------------
+
+
+def _tool(name: str) -> str | None:
+    found = shutil.which(name)
+    if found:
+        return found
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    return str(installed[0]) if installed else None
+
+
+class Server:
+    """A PostgreSQL server of our own on a loopback port, with passwords; gone at the end."""
+
+    password = "right horse"
+
+    def __init__(self) -> None:
+        initdb, self.postgres = _tool("initdb"), _tool("postgres")
+        if initdb is None or self.postgres is None:
+            pytest.skip("no PostgreSQL server is installed (make services)")
+        self.user: list[str] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="dphist-pg-", dir="/tmp"))
+        if os.geteuid() == 0:  # the server refuses to run as root
+            if shutil.which("runuser") is None:
+                pytest.skip("PostgreSQL does not run as root, and there is no runuser")
+            name = next(n for n in ("postgres", "nobody") if _exists(n))
+            self.user = ["runuser", "-u", name, "--"]
+            account = pwd.getpwnam(name)
+            os.chown(self.folder, account.pw_uid, account.pw_gid)
+        secret = self.folder / "password"
+        secret.write_text(self.password)
+        secret.chmod(0o644)
+        self.data = self.folder / "data"
+        made = [initdb, "-D", str(self.data), "-U", "tester", "-A", "scram-sha-256", "-E", "UTF8"]
+        made += ["--locale=C", "--no-sync", f"--pwfile={secret}"]
+        subprocess.run([*self.user, *made], check=True, capture_output=True, cwd=self.folder)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self) -> None:
+        run = [self.postgres, "-D", str(self.data), "-k", "", "-h", "127.0.0.1", "-p", str(self.port)]
+        run += ["-c", "fsync=off"]
+        log = (self.folder / "log").open("ab")
+        self.process = subprocess.Popen(
+            [*self.user, *run], stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+        )
+        log.close()
+        import psycopg
+
+        for _ in range(200):
+            try:
+                psycopg.connect(self.url()).close()
+                return
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+        pytest.fail("PostgreSQL did not start: " + (self.folder / "log").read_text())
+
+    def url(self, password: str | None = None, database: str = "postgres") -> str:
+        word = (self.password if password is None else password).replace(" ", "%20")
+        return f"postgresql://tester:{word}@127.0.0.1:{self.port}/{database}"
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGINT)  # PostgreSQL's fast shutdown
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _exists(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def server():
+    pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def spark():
+    pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+    from dphist.records.spark import session
+
+    try:
+        made = session(cores=2, memory="1g")
+    except UsageError as error:
+        pytest.skip(f"no Spark here: {error}")
+    made.conf.set("spark.sql.shuffle.partitions", "1")
+    yield made
+    made.stop()
+
+
+_SQL = {
+    pa.string(): "text",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamptz",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.int8(): "smallint",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+}
+
+
+def _sql_type(type: pa.DataType) -> str:
+    return f"numeric({type.precision}, {type.scale})" if pa.types.is_decimal(type) else _SQL[type]
+
+
+def in_postgres(server: Server, table: pa.Table) -> tuple[str, dict[str, str]]:
+    import psycopg
+    from psycopg import sql
+
+    name = f"t_{uuid.uuid4().hex}"
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(_sql_type(f.type))) for f in table.schema
+    ]
+    with psycopg.connect(server.url()) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join(columns))
+        )
+        with cursor.copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
+            for row in zip(*(c.to_pylist() for c in table.columns), strict=True):
+                copy.write_row(row)
+    return server.url(), {"table": name}
+
+
+@pytest.fixture(params=["duckdb", "postgres", "spark"])
+def load(request, tmp_path):
+    """Give an Arrow table to an engine; return what count() takes."""
+    if request.param == "duckdb":
+        return lambda table: (table, {})
+    if request.param == "postgres":
+        return functools.partial(in_postgres, request.getfixturevalue("server"))
+    session = request.getfixturevalue("spark")
+
+    def write(table: pa.Table):
+        path = tmp_path / f"{uuid.uuid4().hex}.parquet"
+        pq.write_table(table, path)
+        return session.read.parquet(str(path)), {}
+
+    return write
+
+
+def counted(load, table: pa.Table, axis, **options) -> np.ndarray:
+    domain = axis if isinstance(axis, Domain) else Domain((axis,))
+    data, where = load(table)
+    return count(data, domain, **({"columns": "x"} | options | where)).values
+
+
+def around(edges: np.ndarray) -> np.ndarray:
+    near = [edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), (edges[1:] + edges[:-1]) / 2]
+    return np.concatenate([*near, [math.inf, -math.inf, math.nan, 0.0, -0.0]])
+
+
+# --- the same bins ------------------------------------------------------------------------------------------
+
+AXES = [
+    Regular(lo=0, hi=1, bins=10),
+    Regular(lo=-1, hi=1, bins=49),
+    Regular(lo=0.1, hi=0.7, bins=4097),
+    Regular(lo=1e15, hi=1e15 + 300, bins=1000),
+    Variable([-3, 0, 0.5, 7]),
+    Variable(np.geomspace(1e-3, 1e6, 500)),
+    Integers(-5, 20),
+    Integers(-(2**53), -(2**53) + 3),
+    Integers(2**53 - 2, 2**53),
+]
+
+
+def test_doubles_next_to_edges(load):
+    """Every axis and both ways with what lies outside, in one load: an engine takes a while to start."""
+    values = np.concatenate([around(axis.edges) for axis in AXES])
+    table = pa.table({"x": pa.array([*values, None], pa.float64())})
+    data, where = load(table)
+    for i, axis in enumerate(AXES):
+        for outside in ("drop", "clip") if i % 3 == 0 else ("drop",):
+            got = count(data, Domain((axis,)), columns="x", outside=outside, **where).values
+            at = axis.index(values, outside)
+            assert np.array_equal(got, np.bincount(at[at >= 0], minlength=axis.n)), (axis, outside)
+
+
+def test_numeric_types_and_booleans(load):
+    cells = [1, 2, 2, 3, None]
+    table = pa.table(
+        {
+            "i1": pa.array(cells, pa.int16()),
+            "i4": pa.array(cells, pa.int32()),
+            "i8": pa.array(cells, pa.int64()),
+            "f4": pa.array(cells, pa.float32()),
+            "f8": pa.array(cells, pa.float64()),
+            "d": pa.array([None if c is None else Decimal(c) for c in cells], pa.decimal128(20, 2)),
+            "b": pa.array([True, False, True, True, None]),
+        }
+    )
+    data, where = load(table)
+    for name in ("i1", "i4", "i8", "f4", "f8", "d"):
+        got = count(data, Domain((Regular(lo=0, hi=4, bins=4),)), columns=name, **where).values
+        assert got.tolist() == [0, 1, 2, 1], name
+    for axis, expected in (
+        (Integers(0, 1), [1, 3]),
+        (Categories(("false", "true")), [1, 3]),
+        (Categories(("true",), other=True, null=True), [3, 1, 1]),
+    ):
+        assert count(data, Domain((axis,)), columns="b", **where).values.tolist() == expected
+    for name in ("i4", "i8"):
+        assert count(data, Domain((Categories(("2", "3")),)), columns=name, **where).values.tolist() == [2, 1]
+
+
+HOSTILE = [
+    "'; DROP TABLE people; --",
+    '" OR 1=1 --',
+    "a\\'b",
+    "\\",
+    "${HOME}",
+    "{}",
+    "%s",
+    "$1",
+    "",
+    " ",
+    "NULL",
+    "x" * 5000,
+    "日本語\n\t",
+    "`",
+]
+
+
+def test_hostile_labels_are_only_labels(load):
+    table = pa.table({"x": [*HOSTILE, *HOSTILE[:3], "unseen", None]})
+    expected = [2, 2, 2, *[1] * (len(HOSTILE) - 3)]
+    labels = tuple(HOSTILE)
+    data, where = load(table)
+    for axis, tail in (
+        (Categories(labels), []),
+        (Categories(labels, other=True), [1]),
+        (Categories(labels, null=True), [1]),
+        (Categories(labels, other=True, null=True), [1, 1]),
+    ):
+        assert count(data, Domain((axis,)), columns="x", **where).values.tolist() == [*expected, *tail]
+    odd = Categories(("a\0b", "\ud800", "unseen"))
+    assert count(data, Domain((odd,)), columns="x", **where).values.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["'; DROP TABLE people; --", '" OR 1=1 --', "select", "a.b", "a`b", "Ä", "a;b"]
+)
+def test_hostile_column_names_are_only_names(load, name):
+    table = pa.table({name: [1.0, 2.0, 2.0], "u": [1, 1, 1]})
+    got = counted(load, table, Integers(0, 3), columns=name, unit=name, max_contributions=1)
+    assert got.tolist() == [0, 1, 1, 0]
+
+
+REFUSED = [
+    "x; DROP TABLE people",
+    "(SELECT 1)",
+    "x IN (SELECT 1)",
+    "EXISTS (SELECT 1)",
+    "pg_read_file('/etc/passwd')",
+    "pg_sleep(1)",
+    "current_setting('data_directory')",
+    "java_method('java.lang.System', 'exit')",
+    "reflect('java.lang.System', 'getenv')",
+    "version()",
+    "sum(x) OVER ()",
+    "count(*)",
+    "random()",
+    "rand()",
+    "now()",
+    "input_file_name()",
+    "x AS y",
+    "",
+    "ctid",
+    "raise_error('x')",
+]
+
+
+def test_expressions_that_are_refused(load):
+    data, where = load(pa.table({"x": [1.0]}))
+    for text in REFUSED:
+        for options in ({"columns": "x", "where": text}, {"columns": text}, {"columns": "x", "unit": text}):
+            with pytest.raises(DphistError):
+                count(data, Domain((Integers(0, 1),)), **options, **where)
+
+
+def test_expressions_and_filters(load):
+    table = pa.table({"x": [1, 2, 3, 4], "b": [10, 20, 30, None], "s": ["x", "y", "x", "z%"]})
+    data, where = load(table)
+    tens = Domain((Regular(lo=0, hi=50, bins=5),))
+    for options, expected in (
+        ({"columns": "b + x"}, [0, 1, 1, 1, 0]),
+        ({"columns": "b", "where": "s = 'x'"}, [0, 1, 0, 1, 0]),
+        ({"columns": "b", "where": "s IN ('x', 'y') AND NOT x BETWEEN 2 AND 2"}, [0, 1, 0, 1, 0]),
+        ({"columns": "CASE WHEN s LIKE 'x%' THEN 1 ELSE 40 END"}, [2, 0, 0, 0, 2]),
+        ({"columns": "x", "where": "b IS NULL"}, [1, 0, 0, 0, 0]),
+        ({"columns": "coalesce(b, 0) * 1.0"}, [1, 1, 1, 1, 0]),
+    ):
+        assert count(data, tens, **options, **where).values.tolist() == expected, options
+
+
+def test_no_record_can_make_an_expression_fail(load):
+    """A failure that depends on one record would tell of it for nothing."""
+    table = pa.table({"x": [0.0, 2.0], "n": [0, 2**62], "s": [SECRET, "3"]})
+    data, where = load(table)
+    axis = Domain((Integers(0, 9),))
+    for options, expected in (
+        ({"columns": "CAST(s AS DOUBLE PRECISION)" if where else "CAST(s AS DOUBLE)"}, [3]),
+        ({"columns": "4 / x"}, [2]),
+        ({"columns": "n * n"}, [0]),
+        ({"columns": "x", "where": "8 / n > 100"}, []),
+    ):
+        got = count(data, axis, **options, **where).values
+        assert set(np.flatnonzero(got).tolist()) - {0} == set(expected) - {0}, options
+
+
+def test_two_columns(load):
+    draws = np.random.default_rng(3)
+    x, y = draws.normal(0, 2, 5000), draws.uniform(-1, 11, 5000)
+    domain = Domain((Regular(lo=-3, hi=3, bins=7), Variable(np.linspace(0, 10, 90) ** 1.5)))
+    expected = np.histogram2d(x, y, bins=[a.edges for a in domain.axes])[0].astype(np.int64).ravel()
+    got = counted(load, pa.table({"x": x, "y": y}), domain, columns=("x", "y"))
+    assert np.array_equal(got, expected)
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+BERLIN = "Europe/Berlin"
+TIME_AXES = [
+    Instants("2024-03-30", "2024-04-02", freq="1d", tz=BERLIN),
+    Instants("2024-10-26", "2024-10-29", freq="1h", tz=BERLIN),
+    Instants("2024-10-26", "2024-10-29", freq="25min", tz=BERLIN),
+    Instants("2023-11-30T12:00", "2025-01-01", freq="1mo", tz=BERLIN),
+    Instants("1969-12-30", "1970-01-03", freq="6h", tz="UTC"),
+    Instants("2018-11-01", "2018-11-08", freq="1d", tz="America/Sao_Paulo"),
+    Instants("2024-01-01", "2025-01-01", freq="1w"),
+    Instants("2024-01-01", "2025-01-01", freq="1h"),
+]
+
+
+def moments() -> list[dt.datetime]:
+    seconds = np.unique(np.concatenate([a.edges for a in TIME_AXES] + [TIME_AXES[5].clock[0]]))
+    seconds = seconds[:: max(1, seconds.size // 700)]
+    start = dt.datetime(1970, 1, 1)
+    steps = (dt.timedelta(), dt.timedelta(microseconds=1), dt.timedelta(microseconds=-1))
+    return [start + dt.timedelta(seconds=int(s)) + step for s in seconds for step in steps]
+
+
+def test_times(load):
+    times = moments()
+    days = [t.date() for t in times]
+    table = pa.table(
+        {
+            "local": pa.array([*times, None], pa.timestamp("us")),
+            "instant": pa.array([*times, None], pa.timestamp("us", "UTC")),
+            "day": pa.array([*days, None], pa.date32()),
+        }
+    )
+    data, where = load(table)
+    cells = {"local": times, "instant": [t.replace(tzinfo=dt.UTC) for t in times], "day": days}
+    for i, axis in enumerate(TIME_AXES):
+        outside = ("drop", "clip")[i % 2]
+        for name, values in cells.items():
+            if name == "instant" and axis.tz is None:
+                with pytest.raises(DataError, match="tz='UTC'"):
+                    count(data, Domain((axis,)), columns=name, **where)
+                continue
+            got = count(data, Domain((axis,)), columns=name, outside=outside, **where).values
+            at = axis.index(values, outside)
+            assert np.array_equal(got, np.bincount(at[at >= 0], minlength=axis.n)), (axis, name, outside)
+
+
+# --- one person, many records -------------------------------------------------------------------------------
+
+
+def people(persons: int, rows: int, seed: int = 0) -> pa.Table:
+    draws = np.random.default_rng(seed)
+    unit = (draws.pareto(1.0, rows) * 3).astype(np.int64) % persons
+    return pa.table({"u": unit, "x": unit.astype(np.float64), "y": draws.uniform(0, 10, rows)})
+
+
+def test_no_person_counts_more_than_the_limit(load):
+    """Every person has a bin of their own, so the counts are what each contributed."""
+    table = people(100, 5000)
+    per_person = np.bincount(table["u"].to_numpy(), minlength=100)
+    assert per_person.max() > 500
+    data, where = load(table)
+    for limit in (1, 3, 50, 10**6):
+        result = count(
+            data, Domain((Integers(0, 99),)), columns="x", unit="u", max_contributions=limit, **where
+        )
+        assert np.array_equal(result.values, np.minimum(per_person, limit))
+        assert result.sensitivity == limit
+    axis = Regular(lo=0, hi=10, bins=20)
+    exact = count(data, Domain((axis,)), columns="y", unit="u", max_contributions=5000, **where).values
+    assert np.array_equal(exact, np.histogram(table["y"].to_numpy(), axis.edges)[0])
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 12)), min_size=1, max_size=60),
+    limit=st.integers(1, 4),
+)
+def test_generated_people(load, rows, limit):
+    units, values = zip(*rows, strict=True)
+    table = pa.table({"u": pa.array(units, pa.int64()), "x": pa.array(values, pa.int64())})
+    axis = Integers(0, 9)
+    data, where = load(table)
+    inside = {u: sum(v == u and 0 <= x <= 9 for v, x in rows) for u in set(units)}
+    got = count(data, Domain((axis,)), columns="x", unit="u", max_contributions=limit, **where).values
+    assert got.sum() == sum(min(n, limit) for n in inside.values())
+    whole = count(data, Domain((axis,)), columns="x", unit="u", max_contributions=60, **where).values
+    assert np.array_equal(whole, np.bincount([x for x in values if 0 <= x <= 9], minlength=10))
+    assert (got <= whole).all()
+
+
+def test_units_without_a_value_are_left_out_and_long_numbers_stay_apart(load):
+    big = Decimal(10) ** 25
+    table = pa.table(
+        {
+            "u": pa.array([1.0, 1.0, math.nan, math.nan, None, None], pa.float64()),
+            "d": pa.array([big, big, big + 1, big + 1, big + 2, None], pa.decimal128(38, 0)),
+            "t": pa.array(["a", "a", "A", None, "b", "b"]),
+            "x": [1.0] * 6,
+        }
+    )
+    data, where = load(table)
+    for unit, expected in (("u", 1), ("d", 3), ("t", 3)):
+        got = count(data, Domain((Integers(1, 1),)), columns="x", unit=unit, **where).values
+        assert got.tolist() == [expected], unit
+
+
+def test_which_records_are_kept_is_left_to_chance(load):
+    table = pa.table({"u": np.repeat(np.arange(2000), 5), "x": np.tile(np.arange(5.0), 2000)})
+    data, where = load(table)
+    first, second = (
+        count(data, Domain((Integers(0, 4),)), columns="x", unit="u", max_contributions=2, **where).values
+        for _ in range(2)
+    )
+    assert first.sum() == second.sum() == 4000
+    # Each is a sum of 2,000 draws of variance 0.24 (standard deviation 22): eight of those.
+    assert np.abs(first - 800).max() < 175
+    assert not np.array_equal(first, second)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+def test_columns_that_cannot_be_binned(load):
+    table = pa.table({"x": [1.0], "s": [SECRET], "day": pa.array([0], pa.date32())})
+    data, where = load(table)
+    numbers, labels = Domain((Integers(0, 1),)), Domain((Categories(("a",)),))
+    times = Domain((Instants("2024-01-01", "2024-02-01"),))
+    for column, domain, words in (
+        ("s", numbers, "text"),
+        ("day", numbers, "Instants"),
+        ("x", labels, "categories"),
+        ("x", times, "dates or times"),
+        ("nobody", numbers, "no column"),
+    ):
+        with pytest.raises(DataError, match=words) as caught:
+            count(data, domain, columns=column, **where)
+        assert "7781" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_collation_cannot_count_a_record_twice(server, spark, tmp_path):
+    """For a column in which 'a' equals 'A', one record would match both labels."""
+    import duckdb
+    import psycopg
+
+    axis = Domain((Categories(("a", "A")),))
+    path = tmp_path / "c.duckdb"
+    with duckdb.connect(str(path)) as database:
+        database.execute(
+            "CREATE TABLE t (x VARCHAR COLLATE NOCASE); INSERT INTO t VALUES ('a'), ('a'), ('A')"
+        )
+    assert count(path, axis, columns="x", table="t").values.tolist() == [2, 1]
+    with psycopg.connect(server.url()) as connection:
+        connection.execute(
+            "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        connection.execute("CREATE TABLE coll (x text COLLATE ci)")
+        connection.execute("INSERT INTO coll VALUES ('a'), ('a'), ('A')")
+    assert count(server.url(), axis, columns="x", table="coll").values.tolist() == [2, 1]
+    frame = spark.sql("SELECT x COLLATE UTF8_LCASE AS x FROM VALUES ('a'), ('a'), ('A') AS t(x)")
+    assert count(frame, axis, columns="x").values.tolist() == [2, 1]
+
+
+def test_postgres_addresses_that_lead_nowhere(server):
+    one = Domain((Integers(0, 1),))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = f"postgresql://u:pw-7781@127.0.0.1:{free.getsockname()[1]}/d"
+    for url, words in (
+        (server.url(password="pw-7781"), "refused the user or the password"),
+        (server.url(database="nowhere"), "no database"),
+        (closed, "no PostgreSQL server answers"),
+        ("postgresql://[pw-7781", "not one of PostgreSQL"),
+    ):
+        with pytest.raises(DphistError, match=words) as caught:
+            count(url, one, columns="x", table="t")
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "7781" not in shown.replace(repr(url), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT DISTINCT x FROM visits",
+        "SELECT x FROM visits LIMIT 3",
+        "SELECT max(x) AS x FROM visits",
+        "SELECT a.x FROM visits a JOIN visits b ON a.x = b.x",
+        "SELECT x FROM visits, visits AS b",
+        "SELECT x FROM visits WHERE x IN (SELECT 1)",
+        "SELECT x FROM generate_series(1, 3) AS x",
+        "SELECT pg_read_file('/etc/passwd') AS x",
+        "SELECT 1 AS x; DROP TABLE visits",
+        "DELETE FROM visits RETURNING x",
+        "WITH d AS (DELETE FROM visits RETURNING x) SELECT x FROM d",
+        "SELECT x FROM nowhere",
+        "visits; DROP TABLE visits",
+        'visits" --',
+        "visit",
+        "",
+        None,
+    ],
+)
+def test_postgres_tables_that_are_refused(server, text):
+    import psycopg
+
+    with psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS visits AS SELECT 1.0 AS x")
+    with pytest.raises(DphistError):
+        count(server.url(), Domain((Integers(0, 1),)), columns="x", table=text)
+    assert count(server.url(), Domain((Integers(0, 1),)), columns="x", table="visits").values.tolist() == [
+        0,
+        1,
+    ]
+
+
+def test_a_connection_is_left_as_it_was(server):
+    import psycopg
+
+    one = Domain((Integers(0, 1),))
+    with psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TEMP TABLE mine AS SELECT 1 AS x")
+        for table in ("mine", "public.visits_of_nobody"):
+            try:
+                assert count(connection, one, columns="x", table=table).values.tolist() == [0, 1]
+            except DataError:
+                assert table != "mine"
+        # Still inside the transaction that the caller began, and it may write.
+        connection.execute("INSERT INTO mine VALUES (0)")
+        got = count(connection, one, columns="x", table="SELECT x FROM mine WHERE x < 1").values
+        assert got.tolist() == [1, 0]
+    with pytest.raises(UsageError, match="closed"):
+        count(connection, one, columns="x", table="mine")
+
+
+def test_postgres_is_only_read(server):
+    from dphist.records import postgres
+
+    with postgres.connect(server.url(), table="SELECT 1 AS x", progress=False) as engine:
+        import psycopg
+
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            engine.connection.execute("CREATE TABLE hacked (x int)")
+
+
+def test_a_server_that_dies_during_the_count_charges_nothing(tmp_path):
+    pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
+    import psycopg
+
+    import dphist
+    from dphist.privacy.ledger import MemoryLedger
+
+    victim = Server()
+    try:
+        with psycopg.connect(victim.url()) as connection:
+            connection.execute("CREATE TABLE t AS SELECT generate_series(1, 3000000) AS x")
+        book = MemoryLedger()
+        running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'COPY%'"
+
+        def kill_while_it_counts() -> None:
+            with psycopg.connect(victim.url(), autocommit=True) as watch:
+                while watch.execute(running).fetchone() == (0,):
+                    time.sleep(0.01)
+            victim.kill()
+
+        killer = threading.Thread(target=kill_while_it_counts, daemon=True)
+        killer.start()
+        with pytest.raises(DataError, match="went away"):
+            dphist.histogram(
+                victim.url(), bins=4, range=(0, 4e6), epsilon=1, column="x", unit="x", table="t", ledger=book
+            )
+        killer.join()
+        assert book.spent("default") == 0
+    finally:
+        victim.stop()
+
+
+def test_no_engine_quotes_a_record(load, capfd):
+    data, where = load(pa.table({"x": [1.0, 2.0], "s": [SECRET, "1"]}))
+    for options in (
+        {"columns": "x", "where": "s + 1 > x"},
+        {"columns": "s"},
+        {"columns": "x", "where": "s"},
+        {"columns": "x", "where": "s = 1 AND s LIKE x"},
+    ):
+        try:
+            count(data, Domain((Integers(0, 3),)), **options, **where)
+        except DphistError as error:
+            assert "7781" not in "".join(traceback.format_exception(error))
+    assert "7781" not in "".join(capfd.readouterr())
+
+
+def test_a_cut_parquet_file_and_a_missing_one_in_spark(spark, tmp_path, capfd):
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"x": np.arange(100_000.0)}), path)
+    frame = spark.read.parquet(str(path))
+    assert count(frame, Domain((Integers(0, 9),)), columns="x").values.tolist() == [1] * 10
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(DataError, match="cut short"):
+        count(frame, Domain((Integers(0, 9),)), columns="x")
+    path.unlink()
+    with pytest.raises(DataError, match="missing"):
+        count(frame, Domain((Integers(0, 9),)), columns="x")
+
+
+def test_a_spark_session_is_left_as_it_was(spark):
+    frame = spark.sql("SELECT 1 AS x")
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    for column in ("x", "nobody"):
+        try:
+            count(frame, Domain((Integers(0, 1),)), columns=column)
+        except DataError:
+            assert column == "nobody"
+        assert spark.conf.get("spark.sql.ansi.enabled") == before
+        assert not [t for t in spark.catalog.listTables() if t.name.startswith("dphist_")]
+    with pytest.raises(UsageError, match="spark.table"):
+        count(frame, Domain((Integers(0, 1),)), columns="x", table="t")
+    with pytest.raises(UsageError, match="DataFrame"):
+        count(spark, Domain((Integers(0, 1),)), columns="x")
+    with pytest.raises(UsageError, match=r"\$\{"):
+        count(frame, Domain((Integers(0, 1),)), columns="x", where="'${env:HOME}' = 'a'")
+
+
+def test_spark_without_java_and_after_its_end(tmp_path):
+    """In a process of its own: one without Java, then one whose session is stopped."""
+    pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+    code = (
+        "from dphist.records.spark import session\n"
+        "from dphist.errors import DphistError\n"
+        "try: session()\n"
+        "except DphistError as e: print(type(e).__name__, e)\n"
+    )
+    for env in ({"JAVA_HOME": str(tmp_path)}, {"PATH": str(tmp_path)}):
+        clean = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "PATH")} | env
+        out = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=True
+        )
+        assert "UsageError Spark needs Java 17" in out.stdout, out.stderr
+
+
+@pytest.mark.slow
+def test_a_spark_that_is_gone(spark):
+    """The Java process is killed under a session in a process of its own."""
+    code = (
+        "import os, signal, warnings; warnings.simplefilter('ignore')\n"
+        "from dphist.records import count, spark\n"
+        "from dphist.domain import Domain, Integers\n"
+        "from dphist.errors import DataError\n"
+        "s = spark.session(cores=1, memory='512m')\n"
+        "frame = s.sql('SELECT 1 AS x')\n"
+        "one = Domain((Integers(0, 1),))\n"
+        "assert count(frame, one, columns='x').values.tolist() == [0, 1]\n"
+        "gateway = s.sparkContext._gateway\n"
+        "os.kill(gateway.proc.pid, signal.SIGKILL); gateway.proc.wait()\n"
+        "try: count(frame, one, columns='x')\n"
+        "except DataError as e: print('DataError', e)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "DataError the Spark data cannot be reached" in out.stdout, out.stderr[-2000:]
+
+
+# --- the documentation --------------------------------------------------------------------------------------
+
+
+def test_the_examples_in_the_documentation_run(server, spark, tmp_path, monkeypatch):
+    import duckdb
+    import psycopg
+
+    text = (Path(__file__).parent.parent / "docs" / "records.md").read_text("utf-8")
+    blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
+    assert len(blocks) == 3
+    table = pa.table({"age": [30.0, 40.0], "ward": ["A", "B"], "patient": [1, 2]})
+    monkeypatch.chdir(tmp_path)
+    Path("visits").mkdir()
+    pq.write_table(table, "visits/1.parquet")
+    Path("visits.csv").write_text("age,ward,patient\n30,A,1\n40,B,2\n")
+    with duckdb.connect("hospital.duckdb") as database:
+        database.execute("CREATE TABLE visits AS FROM 'visits/1.parquet'")
+    _, where = in_postgres(server, table)
+    spark.read.parquet(str(tmp_path / "visits")).createOrReplaceTempView("visits")
+    with psycopg.connect(server.url()) as connection:
+        connection.execute(f"CREATE TEMP VIEW visits AS SELECT * FROM {where['table']}")
+        scope = {"frame": table, "connection": connection, "spark": spark}
+        for block in blocks:
+            block = block.replace("postgresql://reader:secret@db.example.org/hospital", server.url())
+            block = block.replace('columns="age", table="visits")\ncount(connection', "CONNECTION")
+            block = block.replace("CONNECTION", f'columns="age", table="{where["table"]}")\ncount(connection')
+            block = block.replace("s3a://bucket/visits/", str(tmp_path / "visits"))
+            exec(block, scope)
+            last = [line for line in block.splitlines() if line.startswith("count(")]
+            for line in last:
+                assert eval(line.partition("  #")[0], scope).values.sum() == (1 if "ward" in line else 2)
+    spark.catalog.dropTempView("visits")
