@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format bench bench-core bench-rivals bench-partition bench-records services clean
+.PHONY: help demo test test-engines quick check format bench bench-core bench-rivals bench-partition bench-trees bench-records services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ test: $(VENV)/.dev  ## run every test, the slow statistical ones too
 quick: $(VENV)/.dev  ## run the tests that take no time
 	@$(BIN)/python -m pytest -q -n auto -m "not slow"
 
+test-engines: $(VENV)/.engines  ## the same counts from DuckDB, PostgreSQL and Spark, as far as they are installed
+	@$(BIN)/python -m pytest -q tests/test_records_engines.py
+
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
 	@echo "==> ruff"
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -55,7 +58,7 @@ check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the pri
 format: $(VENV)/.dev  ## put the code into shape
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-core bench-partition bench-records bench-rivals  ## every benchmark
+bench: bench-core bench-partition bench-records bench-rivals bench-trees  ## every benchmark
 
 bench-core: $(VENV)/.bench  ## the sampler, identity, imports and the ledger, one JSON line per figure
 	@$(BIN)/python -m dphist.bench.core
@@ -68,6 +71,9 @@ services: $(VENV)/.engines  ## install a PostgreSQL server (Debian, as root) and
 	@command -v apt-get >/dev/null || { echo "no apt-get here: install a PostgreSQL server yourself, so that initdb is in the PATH"; exit 1; }
 	@$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends postgresql
 	@command -v java >/dev/null || echo "Spark's tests need Java 17 or later, and there is none: apt-get install openjdk-17-jre-headless"
+
+bench-trees: $(VENV)/.bench  ## trees and DAWA: speed, error, coverage, real histograms, one JSON line per figure (minutes)
+	@$(BIN)/python -m dphist.bench.trees
 
 bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness, memory, quality on real histograms
 	@$(BIN)/python -m dphist.bench.partition

@@ -31,7 +31,7 @@ from dphist.version import __version__ as __version__
 if TYPE_CHECKING:
     from dphist import errors, kernels, steps, workload
     from dphist.api import Plan, from_counts, histogram, histogram2d, simulate
-    from dphist.domain import Categories, Domain, Integers, Regular, Variable
+    from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
     from dphist.groups import Groups
     from dphist.mechanisms import CATALOGUE
     from dphist.pipeline import Pipeline, Split
@@ -45,6 +45,7 @@ _HOME = {
     "Domain": "domain",
     "Estimate": "release",
     "Groups": "groups",
+    "Instants": "domain",
     "Integers": "domain",
     "Ledger": "privacy.ledger",
     "MemoryLedger": "privacy.ledger",
@@ -68,6 +69,7 @@ __all__ = [
     "Domain",
     "Estimate",
     "Groups",
+    "Instants",
     "Integers",
     "Ledger",
     "MemoryLedger",

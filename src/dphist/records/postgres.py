@@ -203,7 +203,8 @@ class Postgres(sql.Engine):
 
     def _fetch(self, text: str) -> list[tuple[Any, ...]]:
         with self._errors():
-            return self.connection.execute(text.encode()).fetchall()
+            rows: list[tuple[Any, ...]] = self.connection.execute(text.encode()).fetchall()
+            return rows
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

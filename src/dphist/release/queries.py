@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Integers, cut, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Integers, cut, whole
 from dphist.errors import UsageError, did_you_mean
 from dphist.groups import Floats, Ints
 
@@ -46,7 +46,7 @@ def pick(axis: Axis, part: object) -> Ints:
         return _pick_labels(axis, part)
     if isinstance(part, str) or not isinstance(part, Sequence | np.ndarray) or len(part) != 2:
         raise UsageError(f"a part of a numeric axis is two of its edges, such as 30, 40; not {part!r}.")
-    lo, hi = cut(axis.edges, part[0]), cut(axis.edges, part[1])
+    lo, hi = (axis.cut(end) if isinstance(axis, Instants) else cut(axis.edges, end) for end in part)
     if not lo < hi:
         raise UsageError(f"the part from {part[0]!r} to {part[1]!r} has no bins; its ends must rise.")
     return np.arange(lo, hi)

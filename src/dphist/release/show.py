@@ -54,7 +54,7 @@ class AxisView:
         if isinstance(self.axis, Integers):
             return self.axis.low + i
         if isinstance(self.axis, Categories):
-            return "(other)" if i == len(self.axis.labels) else self.axis.labels[i]
+            return self.axis.names()[i]
         return float(self.axis.edges[i]), float(self.axis.edges[i + 1])
 
     def __iter__(self) -> Iterator[tuple[float, float] | int | str]:
