@@ -15,7 +15,7 @@ from dphist.groups import Groups
 from dphist.mechanisms import CATALOGUE, METHODS, make_pipeline
 from dphist.pipeline import Pipeline, Split
 from dphist.privacy.curator import Curator
-from dphist.steps import estimate, initialize, order, partition
+from dphist.steps import bisect, estimate, grids, initialize, iterative, order, partition, transforms
 from dphist.steps.protocols import Step
 from dphist.workload import make_workload
 
@@ -41,7 +41,8 @@ def components(module):
     ]
 
 
-ALL_STEPS = [c for module in (initialize, order, partition, estimate) for c in components(module)]
+STEPS = (initialize, order, partition, bisect, estimate, transforms, iterative, grids)
+ALL_STEPS = [c for module in STEPS for c in components(module)]
 
 
 def run(method, x, *, epsilon=Fraction(1), seed=0, workload="points"):

@@ -14,7 +14,17 @@ from typing import Literal
 from dphist.domain import Domain
 from dphist.errors import UsageError, did_you_mean
 from dphist.pipeline import Pipeline, Split
-from dphist.steps import estimate, formulas, initialize, order, partition
+from dphist.steps import (
+    bisect,
+    estimate,
+    formulas,
+    grids,
+    initialize,
+    iterative,
+    order,
+    partition,
+    transforms,
+)
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 
@@ -281,6 +291,91 @@ def partition_geometric(domain: Domain) -> Pipeline:
     return _smoothed(domain, partition.L1(), tree)
 
 
+def noisefirst(domain: Domain) -> Pipeline:
+    """Noisy counts, the best number of best segments, means of the same noisy counts."""
+    # A segment costs its SSE and two variances: one the SSE lacks of noise, one the mean has. The least over
+    # all partitions is the least over k of the best k segments.
+    return Pipeline(
+        initialize=initialize.Noisy(),
+        order=_line(domain),
+        partition=partition.Optimal(formula=formulas.Unbiased(extra=1)),
+        estimate=estimate.RoughMeans(),
+        split=Split(initialize=F(1)),
+    )
+
+
+def _selected(domain: Domain, partitioner: Partitioner) -> Pipeline:
+    """Return groups by private selection with half the budget, one noisy total each with the other."""
+    return Pipeline(
+        order=_line(domain), partition=partitioner, split=Split(partition=F("0.5"), estimate=F("0.5"))
+    )
+
+
+def structurefirst(domain: Domain) -> Pipeline:
+    """Boundaries by private selection, one noisy mean per group."""
+    return _selected(domain, bisect.StructureFirst())
+
+
+def php(domain: Domain) -> Pipeline:
+    """Bisections by private selection, one noisy mean per group."""
+    return _selected(domain, bisect.PHp())
+
+
+def gs(domain: Domain) -> Pipeline:
+    """Bins sorted by noisy count, groups of one size, one noisy mean each."""
+    return _sorted(bisect.FixedSize(), estimate.GroupMeans(), F("0.5"))
+
+
+def efpa(domain: Domain) -> Pipeline:
+    """The lowest Fourier frequencies, their number chosen privately."""
+    return _tree(domain, transforms.Efpa())
+
+
+def privelet(domain: Domain) -> Pipeline:
+    """Haar wavelet coefficients with level weights, along both axes of a grid."""
+    return Pipeline(estimate=transforms.Privelet())
+
+
+def geometric_tree(domain: Domain) -> Pipeline:
+    """A binary tree whose budgets grow towards the leaves, made consistent."""
+    return _tree(domain, estimate.Tree(branching=2, ratio=2 ** (1 / 3), root=True))
+
+
+def mwem(domain: Domain) -> Pipeline:
+    """Ten times the worst-answered query, measured, and weights multiplied until they agree."""
+    return Pipeline(estimate=iterative.Mwem())
+
+
+def dpcube(domain: Domain) -> Pipeline:
+    """Noisy counts, kd-tree groups, least squares of rough and fresh counts."""
+    return Pipeline(
+        initialize=initialize.Noisy(),
+        partition=grids.KdGrid(),
+        estimate=estimate.LeastSquares(),
+        split=Split(initialize=F("0.5"), estimate=F("0.5")),
+    )
+
+
+def quadtree(domain: Domain) -> Pipeline:
+    """Quarters of quarters with budgets that grow towards the cells, made consistent."""
+    return Pipeline(estimate=grids.QuadTree())
+
+
+def hybridtree(domain: Domain) -> Pipeline:
+    """A quadtree whose upper cuts are private medians."""
+    return Pipeline(estimate=grids.HybridTree())
+
+
+def uniformgrid(domain: Domain) -> Pipeline:
+    """Equal boxes, their number set by a noisy total, one noisy total each."""
+    return Pipeline(partition=grids.UniformGrid(), split=Split(partition=F("0.05"), estimate=F("0.95")))
+
+
+def adaptivegrid(domain: Domain) -> Pipeline:
+    """A coarse grid, refined where its noisy counts are large."""
+    return Pipeline(estimate=grids.AdaptiveGrid())
+
+
 _S1 = partition.L1(candidates="all")
 _S2 = partition.Optimal(formula=formulas.Constant())
 _MM = estimate.WorkloadTree(queries="ranges")
@@ -295,6 +390,10 @@ _HATS = "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2
 _HAY = "Hay, Rastogi, Miklau, Suciu, PVLDB 2010"
 _HIERARCHY = "Qardaji, Yang, Li, PVLDB 2013"
 _ENGINEERING = "Kellaris, Papadopoulos, Papadias, TKDE 2019"
+_XU = "Xu, Zhang, Xiao, Yang, Yu, Winslett, VLDB Journal 2013"
+_ACS = "Acs, Castelluccia, Chen, ICDM 2012"
+_CORMODE = "Cormode, Procopiuc, Srivastava, Shen, Yu, ICDE 2012"
+_GRIDS = "Qardaji, Yang, Li, ICDE 2013"
 
 METHODS = (
     Method(
@@ -374,6 +473,39 @@ METHODS = (
         "partition+geometric", partition_geometric, "DAWA's partition, a tree with growing budgets.", _DAWA
     ),
     Method("o+s2", o_s2, "Bins ordered privately, then s2 on the same noisy counts.", _ENGINEERING),
+    Method("noisefirst", noisefirst, "Noisy counts, best segments, means of the same noisy counts.", _XU),
+    Method("structurefirst", structurefirst, "Boundaries by private selection; one mean per group.", _XU),
+    Method("php", php, "Recursive bisection by private selection; one mean per group.", _ACS),
+    Method("efpa", efpa, "The lowest Fourier frequencies, their number chosen privately.", _ACS),
+    Method(
+        "gs",
+        gs,
+        "Bins ordered privately, groups of one fixed size.",
+        "Kellaris, Papadopoulos, PVLDB 2013 (GS, without sampling)",
+    ),
+    Method(
+        "privelet",
+        privelet,
+        "Haar wavelet coefficients with level weights, 1-D and 2-D.",
+        "Xiao, Wang, Gehrke, ICDE 2010 (Privelet)",
+    ),
+    Method("geometric-tree", geometric_tree, "A binary tree whose budgets grow to the leaves.", _CORMODE),
+    Method(
+        "mwem",
+        mwem,
+        "Multiplicative weights on the ten worst-answered queries, privately found.",
+        "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)",
+    ),
+    Method(
+        "dpcube",
+        dpcube,
+        "Noisy cells, a kd-tree over them, least squares of both rounds.",
+        "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)",
+    ),
+    Method("quadtree", quadtree, "A quadtree of totals with geometric budgets, made consistent.", _CORMODE),
+    Method("hybridtree", hybridtree, "A quadtree whose upper cuts are private medians.", _CORMODE),
+    Method("uniformgrid", uniformgrid, "Equal boxes, as many as a noisy total allows.", _GRIDS),
+    Method("adaptivegrid", adaptivegrid, "A coarse grid, finer boxes where it is full.", _GRIDS),
 )
 CATALOGUE = {method.name: method for method in METHODS}
 

@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dphist import law
-from dphist.accuracy import ErrorModel, GroupTotals, HatTotals, TreeTotals, error_model_from_dict
+from dphist.accuracy import (
+    ErrorModel,
+    GroupTotals,
+    HatTotals,
+    TreeTotals,
+    WaveletTotals,
+    error_model_from_dict,
+)
 from dphist.errors import UsageError
 from dphist.groups import Floats, Ints
 
@@ -84,7 +91,7 @@ def error_from_dict(described: dict[str, Any], *, n: int) -> ErrorModel:
 
 def bin_margins(error: ErrorModel, n: int, *, level: float) -> Floats:
     """Return each bin's own half-width, NaN where it is unknown; bins that are alike are worked out once."""
-    if isinstance(error, TreeTotals | HatTotals):
+    if isinstance(error, TreeTotals | HatTotals | WaveletTotals):
         return error.bin_margins(level=level)
     if isinstance(bin_scales(error), float):
         return np.full(n, _or_nan(error.margin(0, 1, level=level)))

@@ -41,6 +41,19 @@ class GroupMeans(Step):
 
 
 @dataclass(frozen=True)
+class RoughMeans(Step):
+    """The means of the rough counts of each group, at no further cost (NoiseFirst, Xu et al. 2013)."""
+
+    needs_rough: ClassVar[bool] = True
+
+    def __call__(
+        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
+    ) -> Estimated:
+        """Average what was measured already."""
+        return Estimated(groups.means(groups.totals(needed(rough).values)), Unknown(_TWICE_USED))
+
+
+@dataclass(frozen=True)
 class WeightedMeans(Step):
     """SORTaki's finalizer WAF: rough counts and a fresh total, weighted by their variances (eq. 3)."""
 
