@@ -176,6 +176,21 @@ def s2(domain: Domain) -> Pipeline:
     )
 
 
+def s2_auto(domain: Domain) -> Pipeline:
+    """S2 with the penalty per group that noisy counts, halved, say is best."""
+    return _smoothed(
+        domain,
+        partition.Optimal(formula=formulas.Constant(), penalty="auto"),
+        estimate.GroupMeans(),
+    )
+
+
+def sdwf_auto(domain: Domain) -> Pipeline:
+    """sdwf with the penalty per group that noisy counts, halved, say is best."""
+    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="auto")
+    return _sorted(best, estimate.WeightedMeans(), F("0.9"))
+
+
 def _ordered_l1(candidates: Literal["all", "powers"]) -> Pipeline:
     """Return S1 or S~ on ordered bins; ordering and grouping both read the data, so they share 0.65."""
     return Pipeline(
@@ -424,6 +439,18 @@ METHODS = (
     Method("s1", s1, "Private L1 partition over all intervals; one mean per group.", _ENGINEERING),
     Method("sa", sa, "Private L1 partition over power-of-two intervals (S~).", _ENGINEERING),
     Method("s2", s2, "Noisy counts, groups of least squared error; one mean per group.", _ENGINEERING),
+    Method(
+        "s2-auto",
+        s2_auto,
+        "As s2, with a penalty per group chosen from the noisy counts (ours).",
+        _ENGINEERING,
+    ),
+    Method(
+        "sdwf-auto",
+        sdwf_auto,
+        "As sdwf, with a penalty per group chosen from the noisy counts (ours).",
+        _SORTAKI,
+    ),
     Method("o+s1", o_s1, "Bins ordered privately, then s1; both steps paid for.", _ENGINEERING),
     Method("o+sa", o_sa, "Bins ordered privately, then sa; both steps paid for.", _ENGINEERING),
     Method("s1+mm", lambda d: _smoothed(d, _S1, _MM), "s1's groups, a tree for all ranges.", _ENGINEERING),

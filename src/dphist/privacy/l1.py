@@ -74,9 +74,8 @@ def noisy_partition(
     if candidates == "all":
         return _all_intervals(x, draw, center, constant, grid, top)
     ranked = deviations.ranks(x)
-    costs = []
-    for size in sizes:
-        stride = size if candidates == "subtrees" else 1
+
+    def noisy_costs(size: int, stride: int) -> Ints:
         if center == "mean":
             cost = deviations.mean_costs(x, size, grid=grid, stride=stride, ranked=ranked)
         else:
@@ -84,10 +83,14 @@ def noisy_partition(
         cost += constant
         if top:
             cost += draw(top + change(size, center), cost.size)
-        costs.append(cost)
-    if candidates == "powers":
-        return intervals.dp_lengths(costs, sizes)
-    return intervals.dp_subtrees(costs, fanout)
+        return cost
+
+    if candidates == "subtrees":
+        return intervals.dp_subtrees([noisy_costs(size, size) for size in sizes], fanout)
+    table = np.zeros((len(sizes), n), dtype=np.int64)  # one table, filled in place: the memory of 10^7 bins
+    for row, size in zip(table, sizes, strict=True):
+        row[: n - size + 1] = noisy_costs(size, 1)
+    return intervals.dp_lengths(table, sizes)
 
 
 def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int, top: int) -> Ints:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -18,9 +19,11 @@ from dphist.domain import Domain
 from dphist.errors import UsageError
 from dphist.groups import Groups, Ints
 from dphist.privacy.curator import Curator
-from dphist.steps.formulas import Ahp, Constant, Formula, Penalty, Unbiased
+from dphist.steps.formulas import Ahp, Constant, Formula, Halves, Penalty, Unbiased
 from dphist.steps.protocols import Order, Rough, Step, needed, variance
 from dphist.workload import Workload
+
+_ENOUGH = 1 << 18  # bins, over all halvings, after which one more tells nothing new
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,47 @@ class Optimal(_OnRough):
 
     Ordered counts are a least-weight-subsequence problem with monotone decisions, unordered ones penalised
     change-point detection; both are solved exactly (docs/how-it-is-fast.md).
+
+    Args:
+        formula: what a group costs.
+        penalty: ``published`` charges a group what the formula says. ``auto`` charges up to n rough
+            variances in place of one: as many as would have been best on one half of the rough counts,
+            judged by the other half (`formulas.Halves`). It takes a search for each of about log n
+            choices, and wants rough counts as they were measured, not thresholded ones.
     """
 
     formula: Formula = field(default_factory=Unbiased)
+    penalty: Literal["published", "auto"] = "published"
+
+    def __post_init__(self) -> None:
+        if self.penalty not in ("published", "auto"):
+            raise UsageError(f"penalty is 'published' or 'auto', not {self.penalty!r}.")
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Minimise the formula exactly."""
-        from dphist.kernels import changepoints, segments
+        ordered = bool((h[1:] >= h[:-1]).all())
+        factor = self._factor(h, rough, final, ordered) if self.penalty == "auto" else 1.0
+        return _least(h, self._charged(factor, rough, final, h.size), ordered)
 
-        beta, a, b = self.formula.penalty(rough=rough, final=final, n=h.size)
-        if (h[1:] >= h[:-1]).all():
-            return segments.optimal_sorted(h, beta=beta, a=a, b=b)
-        return changepoints.optimal_runs(h, beta=beta, a=a, b=b)
+    def _charged(self, factor: float, rough: float, final: float, n: int) -> Penalty:
+        """Return the formula's penalty with ``factor`` rough variances per group in place of one."""
+        found = self.formula.penalty(rough=rough, final=final, n=n)
+        return found._replace(beta=found.beta + (factor - 1) * rough)
+
+    def _factor(self, h: Ints, rough: float, final: float, ordered: bool) -> float:
+        """Return the factor of least error on halved counts, the mean of a few halvings."""
+        turns = min(max(_ENOUGH // h.size, 1), 8)  # many bins average by themselves
+        halves = [Halves.of(h, rough=rough, turn=turn, ordered=ordered) for turn in range(turns)]
+        best, least = 1.0, math.inf
+        for factor in _factors(h.size):
+            charged = self._charged(factor, 2 * rough, final, h.size)
+            cuts = [_least(half.first, charged, ordered) for half in halves]
+            error = sum(half.error(s, b=charged.b, final=final) for half, s in zip(halves, cuts, strict=True))
+            if error < least:
+                best, least = factor, error
+            if max(s.size for s in cuts) == 2:
+                break  # one group: charging more changes nothing
+        return best
 
 
 @dataclass(frozen=True)
@@ -230,6 +262,24 @@ class L1(Step):
             order=order,
             fanout=self.fanout,
         )
+
+
+def _least(h: Ints, penalty: Penalty, ordered: bool) -> Ints:
+    """Return the partition of least cost."""
+    from dphist.kernels import changepoints, segments
+
+    beta, a, b = penalty
+    if ordered:
+        return segments.optimal_sorted(h, beta=beta, a=a, b=b)
+    return changepoints.optimal_runs(h, beta=beta, a=a, b=b)
+
+
+def _factors(n: int) -> Iterator[float]:
+    """Yield rising factors to try: by two at first, by four from 16 on."""
+    factor = 1.0
+    while factor <= n:
+        yield factor
+        factor *= 2 if factor < 16 else 4
 
 
 def _numbers(formula: Formula, rough: float, final: float, n: int) -> dict[str, float]:
