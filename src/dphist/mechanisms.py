@@ -285,9 +285,13 @@ def dawa_all(domain: Domain) -> Pipeline:
 
 
 def dawa2(domain: Domain) -> Pipeline:
-    """DAWA with median costs, one-sided noise and tuned weights."""
-    groups = partition.L1(center="median", one_sided=True)
-    return _smoothed(domain, groups, estimate.WorkloadTree(weights="tuned"))
+    """Groups split off a tree where bins differ, then hats or a tree tuned to the workload."""
+    return Pipeline(
+        order=_line(domain),
+        partition=partition.Splits(),
+        estimate=estimate.Hats(),
+        split=Split(partition=F("0.15"), estimate=F("0.85")),
+    )
 
 
 def partition_laplace(domain: Domain) -> Pipeline:
@@ -490,7 +494,7 @@ METHODS = (
     Method("hay", hay, "A binary tree of totals with even budgets, made consistent.", _HAY),
     Method("dawa", dawa, "Private L1 partition, then a tree tuned to the workload.", _DAWA),
     Method("dawa-all", dawa_all, "DAWA with all intervals as candidate groups.", _DAWA),
-    Method("dawa2", dawa2, "DAWA with median costs, one-sided noise and better-tuned weights (ours).", _DAWA),
+    Method("dawa2", dawa2, "DAWA's idea with splits from the root down and tuned weights (ours).", _DAWA),
     Method("greedyh", greedyh, "A tree over all bins tuned to the workload, no partition.", _DAWA),
     Method("greedyh-tuned", greedyh_tuned, "greedyh with our sweeps over its weights.", _DAWA),
     Method("hats", hats, "Bins and overlapping triangles: best for all ranges or prefixes (ours).", _HATS),

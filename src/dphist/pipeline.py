@@ -81,7 +81,9 @@ class Pipeline:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
             )
-        estimated = self.estimate(curator, rough, groups, workload, share=self.split.estimate)
+        # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
+        unused = self.split.initialize + self.split.partition - sum(part.share for part in curator.spent)
+        estimated = self.estimate(curator, rough, groups, workload, share=self.split.estimate + unused)
         return groups, estimated
 
     def run(

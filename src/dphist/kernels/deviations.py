@@ -65,6 +65,22 @@ def median_costs(x: Ints, length: int, *, stride: int = 1, ranked: tuple[Ints, R
     return _slide(x, values, rank, length, stride, 0, cost_cap(x.size))
 
 
+def tree_costs(x: Ints, sizes: list[int]) -> list[Ints]:
+    """Return the median costs of neighbouring runs of each size, the last run being what is left.
+
+    One cap for all of them keeps a run's cost at or below that of any run it lies in.
+    """
+    ranked, cap = ranks(x), min(cost_cap(x.size), 1 << 56)
+    costs = []
+    for size in sizes:
+        whole, rest = divmod(x.size, size)
+        found = [median_costs(x, size, stride=size, ranked=ranked)] if whole else []
+        if rest:
+            found.append(median_costs(x[-rest:], rest))
+        costs.append(np.minimum(np.concatenate(found), cap))
+    return costs
+
+
 def _counts(x: Ints) -> Ints:
     x = np.ascontiguousarray(x)
     if x.dtype != np.int64 or x.ndim != 1 or x.size == 0:

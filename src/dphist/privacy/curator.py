@@ -10,6 +10,7 @@ keep nothing. The verbs, and why each costs what it says, in the words of its do
 * ``measure_linear``  noisy answers to fixed whole-number linear queries
 * ``choose``          the noisy best of some candidates
 * ``partition_l1``    the noisy best partition into groups of alike bins
+* ``partition_splits``  the nodes of a tree that hold alike bins, found from the root down
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
 D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
@@ -31,7 +32,7 @@ from dphist.counts import Counts
 from dphist.domain import Domain
 from dphist.errors import PrivacyError, UsageError
 from dphist.groups import Groups
-from dphist.privacy import l1, noise
+from dphist.privacy import l1, noise, splits
 from dphist.privacy.ledger import Charge, MemoryLedger
 
 Ints = NDArray[np.int64]
@@ -87,8 +88,13 @@ class Score(Protocol):
     number of candidates depends on the number of bins alone.
     """
 
-    sensitivity: int
-    monotone: bool
+    @property
+    def sensitivity(self) -> int:
+        """By how much one record can move any one score."""
+
+    @property
+    def monotone(self) -> bool:
+        """Whether it moves all scores the same way."""
 
     def candidates(self, n: int) -> int:
         """Return how many candidates there are among n bins."""
@@ -297,6 +303,30 @@ class Curator:
         x = self.__counts.values if order is None else self.__counts.values[order]
         starts = l1.noisy_partition(
             x, draw, candidates=candidates, center=center, penalty=penalty, fanout=fanout
+        )
+        return Groups(starts, order)
+
+    def partition_splits(self, *, share: Fraction, order: Ints | None = None, fanout: int = 4) -> Groups:
+        """Return the nodes of a tree over the bins whose bins look alike; the scores never leave.
+
+        Args:
+            share: the part of the budget it takes.
+            order: the bins in the order in which the tree has them: public.
+            fanout: how many parts a node is split into.
+
+        Sensitivity and proof: `dphist.privacy.splits`, for one record; D records are D steps, so the noise is
+        D times as wide.
+        """
+        if order is not None:
+            order = Groups(np.array([0, self.domain.n]), order).order  # refuses what is no order of the bins
+        if fanout < 2:
+            raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
+        bound = splits.SENSITIVITY * self.sensitivity
+        scale = noise.scale_for(self.epsilon * share, bound)
+        draws = noise.Draws(self.__take(share, f"splits of a {fanout}-ary tree"), self.__source)
+        x = self.__counts.values if order is None else self.__counts.values[order]
+        starts = splits.noisy_splits(
+            x, lambda size: draws.laplace(sensitivity=bound, size=size)[0], scale=scale, fanout=fanout
         )
         return Groups(starts, order)
 

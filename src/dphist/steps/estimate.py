@@ -14,12 +14,14 @@ from dphist.errors import UsageError
 from dphist.groups import Floats, Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step, needed, variance
-from dphist.workload import AllRanges, LineWorkload, Points, Prefixes, Workload
+from dphist.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Workload
 
 if TYPE_CHECKING:
     from dphist.kernels import trees
 
 _WIDEST = 2.0**38
+_RESERVE = 0.02
+_MOST_COMPARED = 1 << 16  # bins up to which hats are compared with the tuned tree: half a second
 
 _TWICE_USED = (
     "the groups were chosen by the same noisy counts that enter the values, which hides part of the error"
@@ -161,7 +163,7 @@ class WorkloadTree(Step):
             weights = tuning.greedy_weights(tree, groups.sizes, asked)
         else:
             # A little is kept for groups that no query of the workload tells apart: others may be asked.
-            weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=0.02)
+            weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
         return measured_tree(curator, groups, tree, weights, share=share, pruned=False)
 
 
@@ -170,7 +172,8 @@ class Hats(Step):
     """Every bin and two or three levels of overlapping triangles, made to agree by least squares (ours).
 
     For all ranges or all prefixes of single bins this beats the best tree from some 32 bins on, by 12 to 20 %
-    of the squared error; for anything else the tuned tree is used.
+    of the squared error. For listed ranges the better of the triangles for all ranges and the tuned tree is
+    worked out from the ranges alone; for anything else the tuned tree is used.
     """
 
     spends: ClassVar[bool] = True
@@ -183,7 +186,10 @@ class Hats(Step):
         queries, n = kinds.get(type(workload)), groups.n
         # A record has weight 2^12 in the queries, so their noise is that much wider.
         too_wide = curator.scale(share) * 2.0**12 > _WIDEST
-        if queries is None or n < 32 or not groups.are_singletons or groups.order is not None or too_wide:
+        fits = n >= 32 and groups.are_singletons and groups.order is None and not too_wide
+        if fits and queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
+            queries = "all-ranges" if _hats_win(workload) else None
+        if queries is None or not fits:
             return WorkloadTree(weights="tuned")(curator, rough, groups, workload, share=share)
         from dphist.kernels import hats, hats_fit
 
@@ -192,6 +198,17 @@ class Hats(Step):
         scale = float(np.max(noisy.scale))
         error = hats_fit.hats_error(fitted, variance(scale))
         return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale))
+
+
+def _hats_win(workload: Ranges) -> bool:
+    """Return whether triangles for all ranges answer the listed ones better than the tree tuned to them."""
+    from dphist.kernels import hats, hats_fit, tree_variances, trees, tuning
+
+    tree, ones, n = trees.make_tree(workload.n), np.ones(workload.n, dtype=np.int64), workload.n
+    weights = tuning.tuned_weights(tree, ones, workload.pairs(), reserve=_RESERVE)
+    lo, hi = (ends[:: -(-workload.size // 1000)] for ends in workload.pairs())  # a sample tells enough
+    triangles = hats_fit.hats_expected_error(hats.fitted_hats(n, "all-ranges"), (lo, hi))
+    return triangles < tree_variances.expected_error(tree, weights, ones, (lo, hi))
 
 
 def measured_tree(

@@ -264,6 +264,43 @@ class L1(Step):
         )
 
 
+@dataclass(frozen=True)
+class Splits(Step):
+    """The nodes of a tree whose bins look alike, found from the root down (ours; `dphist.privacy.splits`).
+
+    A small part of the share first asks whether nearly all blocks of 16 bins are rough against the noise. If
+    they are, or the noise is far below a record, grouping gains nothing: every bin is its own group, and
+    what is left of the share goes to the estimate.
+
+    Args:
+        fanout: how many parts a node is split into.
+    """
+
+    spends: ClassVar[bool] = True
+    fanout: int = 4
+
+    def __post_init__(self) -> None:
+        if self.fanout < 2:
+            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Ask whether to group at all, then how."""
+        from dphist.kernels.roughness import Roughness
+
+        n = curator.domain.n
+        alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
+        if curator.scale(share) < 1 / 16:
+            return alone
+        # Few blocks must be rougher to stand out from the noise of the question.
+        cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
+        asked = Roughness(cap=min(max(cap, 1), 1 << 38), order=order)
+        if curator.choose(asked, share=share / 15) == 0:
+            return alone
+        return curator.partition_splits(share=share * 14 / 15, order=order, fanout=self.fanout)
+
+
 def _least(h: Ints, penalty: Penalty, ordered: bool) -> Ints:
     """Return the partition of least cost."""
     from dphist.kernels import changepoints, segments
