@@ -28,6 +28,13 @@ from dphist.steps.protocols import Step
 
 SURE = 10**6
 RNG = np.random.default_rng(6)
+
+
+@pytest.fixture(autouse=True)
+def _same_data_whatever_ran_before():
+    RNG.bit_generator.state = np.random.default_rng(6).bit_generator.state
+
+
 RIVALS = ["noisefirst", "structurefirst", "php", "efpa", "gs", "privelet", "geometric-tree", "mwem", "dpcube",
           "quadtree", "hybridtree", "uniformgrid", "adaptivegrid"]  # fmt: skip
 MODULES = (transforms, iterative, bisect, grids)
@@ -414,11 +421,12 @@ class TestMwem:
         assert boxes.bound() == queries.coverage().max()
 
     def test_without_noise_and_with_rounds_enough_the_counts_are_found(self):
-        x = RNG.integers(20, 100, 16)
-        for asked in ("points", "prefixes", "ranges"):
+        for asked, start in itertools.product(("points", "prefixes", "ranges"), range(4)):
+            x = np.random.default_rng(start).integers(20, 100, 16)
             method = Pipeline(estimate=iterative.Mwem(rounds=60, passes=400))
             values = dphist.simulate(x, epsilon=SURE, method=method, workload=asked)[0]
-            assert np.asarray(values) == pytest.approx(x, abs=1.5)
+            # Scores are whole numbers: a query that is off by less than one or two is not asked again.
+            assert np.asarray(values) == pytest.approx(x, abs=2)
 
     def test_each_round_makes_the_worst_answer_better(self):
         x = np.where(np.arange(64) < 5, 500, 3)

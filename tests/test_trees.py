@@ -22,6 +22,13 @@ from dphist.steps import estimate, formulas, initialize, order, partition
 
 SURE = 10**6
 RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def _same_data_whatever_ran_before():
+    RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
+
+
 TREES = ["h", "hb", "hay", "greedyh", "greedyh-tuned", "hats"]
 GROUPED = ["dawa", "dawa-all", "s1+mm", "sa+pmm", "s2+mm", "s1+h", "s2+h", "partition+geometric"]
 
