@@ -646,3 +646,14 @@ def test_a_demo_keeps_out_of_other_peoples_folders(here):
     (here / "flights.parquet").write_text("mine")
     assert "folder of its own" in dphist("demo", "--out", ".", code=2).stderr
     assert (here / "flights.parquet").read_text() == "mine" and not (here / "ledger.db").exists()
+
+
+def test_an_audit_says_what_it_found_and_draws_it(here):
+    run = dphist("audit", "identity", "--epsilon", "1", "--runs", "400", "--json", "--plot", "a.svg")
+    found = json.loads(run.stdout)
+    assert found["claim"] == 1
+    assert not found["violated"]
+    assert found["bound"] <= 1
+    assert "<svg" in (here / "a.svg").read_text()
+    assert "not refuted" in dphist("audit", "identity", "--runs", "200").stdout
+    dphist("audit", "identiti", code=2)

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -327,6 +327,61 @@ def methods(as_json: JsonFlag = False) -> None:
         return
     header = ("method", "what it does", "published by")
     _table(header, [(m.name, m.summary, m.citation) for m in METHODS], fold=header[1:])
+
+
+@app.command(cls=_Command)
+def audit(
+    method: Annotated[str, typer.Argument(help="A name from: dphist methods")],
+    epsilon: Annotated[str, typer.Option(help="What the method shall promise.")] = "1",
+    runs: Annotated[int, typer.Option(help="Runs on each of two neighbours; more see more.")] = 10_000,
+    plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Try to refute a method's promise: a lower bound on what it loses, from simulated runs alone.
+
+    Exit code 5 if the promise is refuted, which no method here should ever be.
+    """
+    from dphist.api import Plan
+    from dphist.domain import Domain, Integers
+    from dphist.plots import overlap_chart
+    from dphist.privacy.audit import audit as examine
+
+    if plot is not None:
+        _check_writable(plot, PICTURES)
+    try:
+        plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method)
+    except UsageError as error:  # a few methods need a grid
+        try:
+            plan = Plan(bins=Domain((Integers(0, 3), Integers(0, 3))), epsilon=epsilon, method=method)
+        except UsageError:
+            raise error from None
+    _say(f"running {method} about {max(8 * runs, 14_000):,} times on made-up counts ...")
+    found = examine(_simulated(plan), claim=plan.budget, runs=runs, bins=plan.domain.n)
+    verdict = "refuted" if found.violated else "not refuted"
+    without, within = (x.tolist() for x in found.pair)
+    if as_json:
+        words = {"method": method, "claim": float(found.claim), "bound": found.bound}
+        words |= {"violated": found.violated, "pair": [without, within], "event": found.event}
+        words |= {"seen": list(found.seen), "tested": found.scores[0].size}
+        typer.echo(json.dumps(words | {"runs": found.runs, "beta": found.beta}))
+    else:
+        typer.echo(f"claim    epsilon {_amount(found.claim)}: {verdict}")
+        typer.echo(f"bound    at least {found.bound:.3g}, but for a chance of {found.beta:g}")
+        typer.echo(f"pair     {' '.join(map(str, without))} without the record")
+        typer.echo(f"         {' '.join(map(str, within))} with it")
+        typer.echo(f"event    {found.event}")
+    if plot is not None:
+        overlap_chart(
+            {"without the record": found.scores[0], "with it": found.scores[1]},
+            threshold=found.threshold,
+            upwards=found.upwards,
+            title=f"{method}: claims {_amount(found.claim)}, loses at least {found.bound:.2f}: {verdict}",
+            subtitle=f"{' '.join(map(str, without))} or {' '.join(map(str, within))}? Event: {found.event}",
+            x_title="evidence for the record (log likelihood ratio, learned from other runs)",
+        ).save(plot)
+        _say(f"picture: {plot}")
+    if found.violated:
+        raise typer.Exit(PrivacyError.exit_code)
 
 
 @app.command(cls=_Command)
@@ -825,6 +880,22 @@ def _table(
     with console.capture() as text:
         console.print(table)
     typer.echo(text.get(), nl=False)
+
+
+def _simulated(plan: Plan) -> Callable[[Any, int], Any]:
+    """Return a plan's mechanism with noise that is repeatable by the trial's number: values and groups."""
+    import numpy as np
+
+    from dphist.counts import Counts
+    from dphist.privacy.curator import Curator
+
+    def run(counts: Any, trial: int) -> Any:
+        held = Counts(counts.reshape(plan.domain.shape), plan.domain)
+        curator = Curator.simulated(held, epsilon=plan.budget, seed=trial)
+        groups, estimated = plan.pipeline.values(curator, plan.queries)
+        return np.stack([estimated.values, groups.labels()])
+
+    return run
 
 
 def _say(text: str) -> None:

@@ -225,6 +225,44 @@ def heatmap_chart(
     return Picture(spec | {"encoding": x.ruler("x", x_title) | y.ruler("y", y_title) | {"color": color}})
 
 
+def overlap_chart(
+    samples: dict[str, ArrayLike],
+    *,
+    threshold: float,
+    upwards: bool,
+    title: str = "",
+    subtitle: str = "",
+    x_title: str = "",
+) -> Picture:
+    """Return two samples of scores as overlapping bars, and the range of scores that counts as the event."""
+    parts = {_text(name): np.asarray(values, dtype=np.float64) for name, values in samples.items()}
+    edges = np.histogram_bin_edges(np.concatenate(list(parts.values())), 60)
+    table: dict[str, list[NDArray[Any]]] = {"kind": [], "from": [], "to": [], "share": []}
+    for name, values in parts.items():
+        share = np.histogram(values, edges)[0] / values.size
+        for key, column in zip(table, (np.full(60, name), edges[:-1], edges[1:], share), strict=True):
+            table[key].append(column)
+    end = float(edges[-1] if upwards else edges[0])
+    event = {"from": np.array([min(threshold, end)]), "to": np.array([max(threshold, end)])}
+    tables = {"bars": {key: np.concatenate(column) for key, column in table.items()}, "event": event}
+    legend = {"orient": "top", "title": None, "symbolType": "square", "symbolOpacity": 0.6, "offset": 4}
+    color: Spec = {"field": "kind", "type": "nominal", "legend": legend}
+    color["scale"] = {"domain": list(parts), "range": [BLUE, VERMILION]}
+    x: Spec = {"field": "from", "type": "quantitative", "title": _text(x_title), "axis": {"grid": False}}
+    x["scale"] = {"domain": [float(edges[0]), float(edges[-1])], "nice": False, "zero": False}
+    y = {"field": "share", "type": "quantitative", "title": "share of runs", "stack": None}
+    bar = {"type": "bar", "opacity": 0.55, "orient": "vertical"} | TIP
+    rule = {"type": "rule", "color": INK, "strokeDash": [4, 3]}
+    span, where = {"x": x, "x2": {"field": "to"}}, {"x": x | {"field": "from" if upwards else "to"}}
+    layers = [
+        {"data": {"name": "event"}, "mark": {"type": "rect", "color": "#F2F2F2"}, "encoding": span},
+        {"data": {"name": "bars"}, "mark": bar, "encoding": span | {"y": y, "color": color}},
+        {"data": {"name": "event"}, "mark": rule, "encoding": where},
+    ]
+    spec = _frame(title, subtitle, "grey: the event", "scores of two samples", tables, {})
+    return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
+
+
 @dataclass(frozen=True, eq=False)
 class _Columns:
     """One axis on paper: columns of k bins each, the last one perhaps of fewer."""
