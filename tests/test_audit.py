@@ -13,6 +13,7 @@ from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
 from dphist.kernels import deviations
+from dphist.mechanisms import CATALOGUE
 from dphist.privacy import l1
 from dphist.privacy.audit import audit, least_probability, pairs
 from dphist.privacy.curator import Curator
@@ -155,24 +156,6 @@ def test_their_honest_twins_are_not_accused(what):
     assert found.bound > power  # and the auditor does see something
 
 
-# At least one for every step of the catalogue.
-METHODS = [
-    "identity",
-    "uniform",
-    "ahp",
-    "gahp",
-    "sdwf",
-    "dpc",
-    "s1",
-    "sdawa",
-    "s1+h",
-    "hay",
-    "dawa",
-    "dawa2",
-    "hats",
-]
-
-
 def catalogue(method, epsilon):
     plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method)
 
@@ -185,7 +168,7 @@ def catalogue(method, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CATALOGUE)
 def test_a_quick_run_accuses_no_method_of_the_catalogue(method):
     # A spike that grows is where the partitions change most.
     x, y = 2 * (BINS == 4), 3 * (BINS == 4)
