@@ -152,28 +152,17 @@ def sdawa(domain: Domain) -> Pipeline:
 
 def s1(domain: Domain) -> Pipeline:
     """The private L1 partition over all intervals, one noisy mean per group."""
-    return Pipeline(
-        order=_line(domain),
-        partition=partition.L1(candidates="all"),
-        split=Split(partition=F("0.25"), estimate=F("0.75")),
-    )
+    return _smoothed(domain, partition.L1(candidates="all"), estimate.GroupMeans())
 
 
 def sa(domain: Domain) -> Pipeline:
     """The private L1 partition over intervals of power-of-two sizes."""
-    return Pipeline(
-        order=_line(domain), partition=partition.L1(), split=Split(partition=F("0.25"), estimate=F("0.75"))
-    )
+    return _smoothed(domain, partition.L1(), estimate.GroupMeans())
 
 
 def s2(domain: Domain) -> Pipeline:
     """Noisy counts, the groups of least squared error, one noisy mean per group."""
-    return Pipeline(
-        initialize=initialize.Noisy(),
-        order=_line(domain),
-        partition=partition.Optimal(formula=formulas.Constant()),
-        split=Split(initialize=F("0.25"), estimate=F("0.75")),
-    )
+    return _smoothed(domain, partition.Optimal(formula=formulas.Constant()), estimate.GroupMeans())
 
 
 def s2_auto(domain: Domain) -> Pipeline:
@@ -292,11 +281,6 @@ def dawa2(domain: Domain) -> Pipeline:
         estimate=estimate.Hats(),
         split=Split(partition=F("0.15"), estimate=F("0.85")),
     )
-
-
-def partition_laplace(domain: Domain) -> Pipeline:
-    """DAWA's partition, one noisy total per group."""
-    return _smoothed(domain, partition.L1(), estimate.GroupMeans())
 
 
 def partition_uniform(domain: Domain) -> Pipeline:
@@ -498,7 +482,7 @@ METHODS = (
     Method("greedyh", greedyh, "A tree over all bins tuned to the workload, no partition.", _DAWA),
     Method("greedyh-tuned", greedyh_tuned, "greedyh with our sweeps over its weights.", _DAWA),
     Method("hats", hats, "Bins and overlapping triangles: best for all ranges or prefixes (ours).", _HATS),
-    Method("partition+laplace", partition_laplace, "DAWA's partition, one total per group.", _DAWA),
+    Method("partition+laplace", sa, "DAWA's partition, one total per group.", _DAWA),
     Method("partition+uniform", partition_uniform, "DAWA's partition, an even binary tree.", _DAWA),
     Method(
         "partition+geometric", partition_geometric, "DAWA's partition, a tree with growing budgets.", _DAWA
