@@ -16,7 +16,12 @@ SOURCE = ROOT / "src" / "dphist"
 BIN = Path(sys.executable).parent
 
 FORBIDDEN = {"rng", "prng", "seed", "random_state", "generator"}
-MAY_SEED = {("api.py", "simulate")}  # public or made-up counts only; the result is stamped simulated
+MAY_SEED = {  # public or made-up counts only; what they return is stamped simulated or is no release
+    ("api.py", "simulate"),
+    ("shapes.py", "weights"),
+    ("shapes.py", "draw"),
+    ("shapes.py", "_source"),
+}
 
 
 def seeded_parameters(path, text):

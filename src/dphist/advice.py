@@ -1,0 +1,1 @@
+"""What a release will cost in error, before anything is spent."""

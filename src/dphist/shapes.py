@@ -1,0 +1,216 @@
+"""Made-up public data: named shapes of histograms, and samples of any size drawn from them.
+
+Nothing here has anything to do with private records or with the noise that protects them: a shape is a
+public description, and its samples are what methods are compared, advised on and trained with.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.errors import UsageError, did_you_mean
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_MOST = 1 << 53  # records in one made-up histogram: what counts may hold
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of histogram.
+
+    Args:
+        weigh: makes the share of records in each of n bins, up to a factor, from n and a random source.
+        summary: what it looks like.
+        stands_for: which published data sets are like it.
+    """
+
+    name: str
+    weigh: Callable[[int, np.random.Generator], Floats]
+    summary: str
+    stands_for: str
+
+    def weights(self, n: int, *, seed: int = 0) -> Floats:
+        """Return the share of records in each of n bins, together 1."""
+        w = self.weigh(n, _source(self.name, seed))
+        return np.asarray(w / w.sum())
+
+
+@dataclass(frozen=True)
+class Like:
+    """Data described in words: how many bins, how many records, which shape."""
+
+    n: int
+    scale: int
+    shape: str
+
+
+def draw(shape: str | Shape | ArrayLike, *, n: int, scale: int, seed: int = 0) -> Ints:
+    """Return counts in n bins of exactly ``scale`` records drawn at random from a shape.
+
+    A histogram of one's own serves as a shape too: its neighbouring bins are first put together until n
+    are left, as DPBench's generator does.
+    """
+    if n < 1:
+        raise UsageError(f"a histogram needs at least one bin, not {n}.")
+    if not 1 <= scale <= _MOST:
+        raise UsageError(f"scale, the number of records, must be between 1 and 2**53, not {scale}.")
+    if isinstance(shape, str):
+        shape = find(shape)
+    name = shape.name if isinstance(shape, Shape) else "own"
+    weights = shape.weights(n, seed=seed) if isinstance(shape, Shape) else _coarser(shape, n)
+    return _source(f"{name} sample", seed).multinomial(scale, weights).astype(np.int64)
+
+
+def find(name: str) -> Shape:
+    """Return the shape of a name."""
+    if name not in SHAPES:
+        raise UsageError(f"there is no shape {name!r}. {did_you_mean(name, SHAPES)}")
+    return SHAPES[name]
+
+
+def parse_like(text: str) -> Like:
+    """Return the data that words such as ``n=4096 scale=1e6 sparse`` describe."""
+    n, scale, shape = 4096, 1_000_000, "smooth"
+    for word in text.replace(",", " ").split():
+        key, found, value = word.partition("=")
+        if not found:
+            shape = find(word).name
+        elif key in ("n", "bins"):
+            n = _whole(value, key)
+        elif key in ("scale", "records"):
+            scale = _whole(value, key)
+        elif key == "shape":
+            shape = find(value).name
+        else:
+            raise UsageError(f"{word!r} is not understood; write it like 'n=4096 scale=1e6 sparse'.")
+    return Like(n, scale, shape)
+
+
+def _whole(text: str, name: str) -> int:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:
+        number = math.nan
+    if not 1 <= number <= _MOST or number != int(number):
+        raise UsageError(f"{name} must be a whole number of at least 1, such as 4096 or 1e6, not {text!r}.")
+    return int(number)
+
+
+def _source(name: str, seed: int) -> np.random.Generator:
+    return np.random.default_rng((zlib.crc32(name.encode()), seed))
+
+
+def _coarser(histogram: ArrayLike, n: int) -> Floats:
+    x = np.asarray(histogram, dtype=np.float64).ravel()
+    if not np.isfinite(x).all() or (x < 0).any() or x.sum() <= 0:
+        raise UsageError("a histogram that serves as a shape needs counts of 0 or more, and not all 0.")
+    if n > x.size:
+        raise UsageError(f"a histogram of {x.size} bins cannot be a shape for {n}: give n={x.size} or fewer.")
+    starts = np.arange(n) * x.size // n
+    coarse = np.add.reduceat(x, starts)
+    return np.asarray(coarse / coarse.sum())
+
+
+def _uniform(n: int, source: np.random.Generator) -> Floats:
+    return np.ones(n)
+
+
+def _smooth(n: int, source: np.random.Generator) -> Floats:
+    x = (np.arange(n) + 0.5) / n
+    w = np.full(n, 0.02)
+    for center, width, height in zip(
+        source.uniform(0.1, 0.9, 4), source.uniform(0.03, 0.2, 4), source.uniform(0.3, 1, 4), strict=True
+    ):
+        w += height * np.exp(-0.5 * ((x - center) / width) ** 2)
+    return w
+
+
+def _steps(n: int, source: np.random.Generator) -> Floats:
+    k = min(n, 24)
+    cuts = np.sort(source.permutation(n - 1)[: k - 1] + 1)
+    heights = source.lognormal(0, 1.2, k)
+    return np.asarray(heights[np.searchsorted(cuts, np.arange(n), side="right")])
+
+
+def _power_sorted(n: int, source: np.random.Generator) -> Floats:
+    return np.asarray((np.arange(n) + 1.0 + n / 2000) ** -source.uniform(1.0, 1.4), dtype=np.float64)
+
+
+def _power_shuffled(n: int, source: np.random.Generator) -> Floats:
+    w: Floats = np.asarray((np.arange(n) + 1.0 + n / 200) ** -0.9, dtype=np.float64)
+    source.shuffle(w)
+    return w
+
+
+def _ip(n: int, source: np.random.Generator) -> Floats:
+    block = max(1, n // 256)
+    busy = np.repeat(source.pareto(0.9, -(-n // block)), block)[:n]
+    here = source.random(n) < 0.35
+    return np.asarray(busy * source.pareto(1.2, n) * here + 1e-12)
+
+
+def _sparse(n: int, source: np.random.Generator) -> Floats:
+    w = np.zeros(n)
+    k = max(1, n // 50)
+    w[source.choice(n, size=k, replace=False)] = source.pareto(0.6, k) + 0.05
+    w[0] = w.sum() * 2  # the many who report nothing
+    return w
+
+
+def _early(n: int, source: np.random.Generator) -> Floats:
+    w = np.exp(-np.arange(n) / max(1.0, n / 150)) * source.gamma(4, 1, n)
+    w[max(1, n // 25) :] = 0
+    return w
+
+
+def _hourly(n: int, source: np.random.Generator) -> Floats:
+    t = np.arange(n)
+    day = np.exp(1.2 * np.sin(2 * np.pi * t / 24)) * np.where(t // 24 % 7 >= 5, 0.5, 1)
+    level = np.exp(np.cumsum(source.normal(0, 0.03, n)))
+    bursts = np.zeros(n)
+    for _ in range(max(3, n // 250)):
+        at, peak, fall = source.integers(n), source.pareto(1.1) * 4, source.uniform(3, 40)
+        bursts[at:] += peak * np.exp(-(t[at:] - at) / fall)
+    return np.asarray(level / level.mean() * day + bursts)
+
+
+def _heaps(n: int, source: np.random.Generator) -> Floats:
+    x = (np.arange(n) + 0.5) / n
+    w = np.exp(-0.5 * ((np.log(x) - math.log(0.12)) / 0.8) ** 2) / x * source.gamma(1.5, 1, n)
+    w /= w.sum()
+    for every, share in ((max(2, n // 40), 0.35), (max(2, n // 200), 0.25), (max(2, n // 800), 0.15)):
+        heap = np.zeros(n)
+        heap[::every] = np.exp(-3 * x[::every]) * source.gamma(1, 1, heap[::every].size)
+        w += share * heap / heap.sum()
+    w[0] += 0.15  # no income at all
+    w[source.random(n) < 0.3] *= 0.0
+    return w
+
+
+def _tail(n: int, source: np.random.Generator) -> Floats:
+    x = (np.arange(n) + 1.0) / n
+    rise = (1 - np.exp(-x / 0.02)) * np.exp(-x / source.uniform(0.15, 0.5))
+    return np.asarray((rise + 1e-4) * source.gamma(6, 1 / 6, n))
+
+
+_ALL = (
+    Shape("uniform", _uniform, "every bin alike", "the case that grouping is made for"),
+    Shape("smooth", _smooth, "a few broad humps, such as ages", "census ages"),
+    Shape("steps", _steps, "two dozen flat pieces", "data that a partition fits exactly"),
+    Shape("power-sorted", _power_sorted, "a power law in falling order", "Bid-Freq, NetTrace"),
+    Shape("power-shuffled", _power_shuffled, "a power law in no order", "Amazon"),
+    Shape("ip", _ip, "random addresses in busy and idle blocks", "Bid-IP"),
+    Shape("sparse", _sparse, "few spikes, most records in the first bin, the rest empty", "Adult, MedCost"),
+    Shape("early", _early, "all records in the first few bins, the rest empty", "NetTrace in DPBench"),
+    Shape("hourly", _hourly, "peaks by hour and day, with bursts", "Search logs"),
+    Shape("heaps", _heaps, "salaries, heaped on round amounts", "MD-Sal, IPUMS income, Wage-per-hour"),
+    Shape("tail", _tail, "a quick rise and a long rough tail", "HepTh, Patent citations"),
+)
+SHAPES = {shape.name: shape for shape in _ALL}
