@@ -679,6 +679,24 @@ def test_a_cut_parquet_file_and_a_missing_one_in_spark(spark, tmp_path, capfd):
         count(frame, Domain((Integers(0, 9),)), columns="x")
 
 
+def test_no_record_of_spark_makes_an_expression_fail(spark):
+    frame = spark.sql("SELECT * FROM VALUES (1, 'a(', '\\\\'), (2, 'b', 'c') AS t(x, s, p)")
+    for where in ("s RLIKE p", "p RLIKE s", "s LIKE p", "s ILIKE CONCAT(p, 'a')"):
+        with pytest.raises(UsageError, match="written out"):
+            count(frame, Domain((Integers(0, 3),)), columns="x", where=where)
+    for where in ("s RLIKE '^b'", "s LIKE 'b%'", "100 / (x - 1) > 1", "CAST(s AS INT) IS NULL AND x = 2"):
+        assert count(frame, Domain((Integers(0, 3),)), columns="x", where=where).values.tolist()[2] == 1
+    wide = spark.sql("SELECT * FROM VALUES (9223372036854775807L), (1L) AS t(x)")
+    for column in (
+        "x + 1",
+        "x * 2",
+        "SQRT(-x)",
+        "LN(x - 1)",
+        "LENGTH(SUBSTRING(CAST(x AS STRING), 1, CAST(x AS INT)))",
+    ):
+        count(wide, Domain((Integers(0, 3),)), columns=column)
+
+
 def test_a_spark_session_is_left_as_it_was(spark):
     frame = spark.sql("SELECT 1 AS x")
     before = spark.conf.get("spark.sql.ansi.enabled")

@@ -75,6 +75,13 @@ class Spark(sql.Engine):
             raise DataError(f"{self.name} has two columns of one name; select the ones to count.")
         return {f.name: Field(_KINDS.get(f.dataType.typeName(), "other"), _type(f)) for f in schema}
 
+    def guard(self, expression: exp.Expression) -> exp.Expression:
+        """Refuse patterns that a record could bring along: a malformed one fails even without ANSI mode."""
+        for node in expression.find_all(exp.Like, exp.ILike, exp.RegexpLike):
+            if not isinstance(node.expression, exp.Literal):
+                raise UsageError("on Spark a pattern must be written out, such as LIKE 'a%' or RLIKE '^a'.")
+        return expression
+
     def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
         """Return a small table of the columns, sent to every worker; its cells are never part of a text."""
         from pyspark.sql.functions import broadcast
