@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines quick check format bench bench-core bench-rivals bench-partition bench-trees bench-records services clean
+.PHONY: help demo test test-engines quick check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,8 +78,20 @@ bench-trees: $(VENV)/.bench  ## trees and DAWA: speed, error, coverage, real his
 bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness, memory, quality on real histograms
 	@$(BIN)/python -m dphist.bench.partition
 
+bench-error: $(VENV)/.bench  ## coverage of intervals on real and made-up histograms (half an hour; DATA=folder of .npy)
+	@$(BIN)/python -m dphist.bench.error --out results/error $(if $(DATA),--data $(DATA))
+
 bench-rivals: $(VENV)/.bench  ## every rival at 131,072 bins and on a grid of a million cells: time and memory
 	@$(BIN)/python -m dphist.bench.rivals
+
+PAPERS := sortaki engineering ahp dawa
+PAPER   = @for paper in $(PAPERS); do echo "==> $$paper"; $(BIN)/dphist bench paper $$paper $(1) $(if $(DATA),--data $(DATA)) || exit; done
+
+papers: $(VENV)/.demo  ## rerun every paper's experiments into results/ (hours; DATA=folder of DPBench's files)
+	$(call PAPER)
+
+papers-quick: $(VENV)/.demo  ## the same in minutes, into results/NAME-quick
+	$(call PAPER,--quick)
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

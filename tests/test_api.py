@@ -220,10 +220,10 @@ class TestPlan:
             plan.epsilon = 2
 
     def test_a_preview_touches_no_data_and_is_stamped(self):
-        release = dphist.Plan(bins=20, range=(0, 1), epsilon=1).preview(records=5000)
-        assert release.simulated
-        assert "SIMULATED" in repr(release).upper()
-        assert 4500 < release.raw.sum() < 5500
+        preview = dphist.Plan(bins=20, range=(0, 1), epsilon=1).preview(records=5000)
+        assert len(preview.releases) == 12 and all(release.simulated for release in preview.releases)
+        assert "SIMULATED" in repr(preview)
+        assert all(4500 < release.raw.sum() < 5500 for release in preview.releases)
 
     def test_a_plan_releases(self):
         plan = dphist.Plan(bins=12, range=(0, 120), epsilon=SURE)

@@ -299,6 +299,13 @@ def test_methods_and_help_and_version():
     assert dphist("--version").stdout.startswith("dphist ")
 
 
+def test_the_command_line_starts_without_what_is_heavy():
+    heavy = "{'numba', 'duckdb', 'altair', 'vl_convert', 'joblib', 'pandas', 'dphist.api', 'dphist.bench'}"
+    code = f"import sys, dphist.cli; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
 @pytest.mark.slow
 def test_the_demo_leaves_release_picture_and_ledger(here):
     run = dphist("demo")
@@ -444,7 +451,7 @@ def test_an_interrupt_says_what_was_charged(here, monkeypatch):
     assert "spent 0.5," in dphist("ledger", "show", "l.db").stdout
     assert not list(here.glob("release*"))
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "_show_release", stop)
+        patch.setattr(cli.publish, "show_release", stop)
         assert "the release is safe in release.json" in dphist(*ask, code=130).stderr
     with monkeypatch.context() as patch:
         patch.setattr(package.release, "load", stop)
@@ -481,6 +488,21 @@ def test_ctrl_c_while_saving_waits(here, monkeypatch):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_just_after_saving_says_where_the_release_is(here, monkeypatch):
+    real = cli.publish._undisturbed
+
+    @contextlib.contextmanager
+    def pressed_at_the_end():
+        with real():
+            yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.publish, "_undisturbed", pressed_at_the_end)
+    said = dphist(*PUBLISH, "--epsilon", "1", code=130).stderr
+    assert said.endswith("interrupted; the release is safe in release.json.\n")
+    assert "nothing was saved" not in said and (here / "release.json").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -590,7 +612,7 @@ def test_large_numbers_are_read_in_full(here):
 
 
 def test_a_simulated_release_says_so(here):
-    package.Plan(bins=3, range=(0, 3), epsilon=1).preview().save("s.json")
+    package.Plan(bins=3, range=(0, 3), epsilon=1).preview().releases[0].save("s.json")
     assert "SIMULATED: not private" in dphist("query", "s.json", "0", "1").stdout
     found = json.loads(dphist("query", "s.json", "0", "1", "--json").stdout)
     assert found["simulated"] is True and found["note"].startswith("SIMULATED: not private.")
@@ -606,7 +628,7 @@ def test_tables_fit_a_screen(here, monkeypatch):
         monkeypatch.setenv("COLUMNS", str(width))
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            cli._show_release(package.load("r.json"))
+            cli.common.show_release(package.load("r.json"))
         lines = out.getvalue().splitlines()[1:]
         assert max(map(len, lines)) <= width and "…" in out.getvalue()
         ends = [line.index(" to ") for line in lines[2:4]]

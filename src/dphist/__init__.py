@@ -30,11 +30,13 @@ from dphist.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dphist import errors, kernels, steps, workload
+    from dphist.advice import advise
     from dphist.api import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
     from dphist.groups import Groups
     from dphist.mechanisms import CATALOGUE
     from dphist.pipeline import Pipeline, Split
+    from dphist.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
     from dphist.release import Estimate, Release, load
 
@@ -51,10 +53,12 @@ _HOME = {
     "MemoryLedger": "privacy.ledger",
     "Pipeline": "pipeline",
     "Plan": "api",
+    "Preview": "preview",
     "Regular": "domain",
     "Release": "release",
     "Split": "pipeline",
     "Variable": "domain",
+    "advise": "advice",
     "from_counts": "api",
     "histogram": "api",
     "histogram2d": "api",
@@ -75,10 +79,12 @@ __all__ = [
     "MemoryLedger",
     "Pipeline",
     "Plan",
+    "Preview",
     "Regular",
     "Release",
     "Split",
     "Variable",
+    "advise",
     "errors",
     "from_counts",
     "histogram",

@@ -79,6 +79,10 @@ class GroupTotals:
         scale = self.scale if isinstance(self.scale, np.ndarray) else np.full(self.groups.k, self.scale)
         return self.groups.spread(np.where(self._alone, law.variance(scale), np.nan))
 
+    def total_variances(self) -> Floats:
+        """Return the variance of each group's total."""
+        return np.broadcast_to(law.variance(np.asarray(self.scale)), self.groups.k)
+
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the exact half-width for a union of whole groups, for this query alone; else None."""
         law.check_level(level)
@@ -146,6 +150,49 @@ class GroupTotals:
 
 
 @dataclass(frozen=True, eq=False)
+class FineTotals:
+    """Noisy totals on a grid finer than whole records: the noise of ``base``, divided by ``grid``."""
+
+    base: GroupTotals
+    grid: int
+
+    @property
+    def words(self) -> str:
+        """What an interval covers and how it was obtained."""
+        return self.base.words
+
+    def variances(self) -> Floats:
+        """Return the variance of each bin that is a group of its own, NaN for the others."""
+        return self.base.variances() / self.grid**2
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
+        """Return the exact half-width for a union of whole groups, for this query alone; else None."""
+        wide = self.base.margin(lo, hi, level=level)
+        return None if wide is None else wide / self.grid
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return each bin's own half-width, NaN where it is unknown."""
+        alone = self.base.groups.sizes == 1
+        # As on the base, one number for all or one each; the same scale is worked out once.
+        scales, which = np.unique(np.broadcast_to(self.base.scale, alone.shape), return_inverse=True)
+        each = np.array([law.quantile(float(s), level) for s in scales])[which]
+        return self.base.groups.spread(np.where(alone, each / self.grid, np.nan))
+
+    def joint(self, *, level: float) -> Floats:
+        """Return half-widths that hold at once for all bins that are their own group, NaN for the others."""
+        return self.base.joint(level=level) / self.grid
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return self.base.to_dict() | {"kind": "fine totals", "grid": self.grid}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> FineTotals:
+        """Return the model that ``to_dict`` described."""
+        return cls(GroupTotals.from_dict(described), described["grid"])
+
+
+@dataclass(frozen=True, eq=False)
 class TreeTotals:
     """Noisy totals on a tree over the groups, made to agree by least squares, spread evenly inside a group.
 
@@ -183,10 +230,19 @@ class TreeTotals:
     @cached_property
     def _bins(self) -> Floats:
         """The variance of each bin, NaN where it shares a group, infinite where nothing determines it."""
+        return self.groups.spread(np.where(self.groups.sizes == 1, self.total_variances(), np.nan))
+
+    def total_variances(self) -> Floats:
+        """Return the variance of each group's total, infinite where nothing determines it."""
         from dphist.kernels import tree_variances
 
-        each = tree_variances.group_variances(self._error)
-        return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
+        return tree_variances.group_variances(self._error)
+
+    def noise_variances(self, begin: Floats, end: Floats) -> Floats:
+        """Return the variance of the noise of ranges of groups; 3.25 is a quarter into group 3."""
+        from dphist.kernels import tree_variances
+
+        return tree_variances.range_variances(self._error, begin, end)
 
     def variances(self) -> Floats:
         """Return the variance of each bin that is its own group, NaN for the others."""
@@ -423,6 +479,8 @@ def error_model_from_dict(described: dict[str, Any]) -> ErrorModel:
     kind = described.get("kind")
     if kind == "group totals":
         return GroupTotals.from_dict(described)
+    if kind == "fine totals":
+        return FineTotals.from_dict(described)
     if kind == "tree totals":
         return TreeTotals.from_dict(described)
     if kind == "hat totals":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable,
 from dphist.errors import UsageError
 from dphist.mechanisms import make_pipeline
 from dphist.pipeline import Pipeline
+from dphist.preview import LikeData, Preview, pattern, preview
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
 from dphist.release import Post, Release
@@ -52,6 +53,8 @@ class Plan:
         unit: the column that names a person; None protects one record.
         max_contributions: how many records of one person are counted.
         method: a catalogue name (``dphist methods``) or a ``Pipeline``.
+        calibrate: a part of epsilon, such as ``"0.05"``, that measures how far the values are off, so that
+            methods which group bins give an interval for every bin and range; None for as published.
         workload: the queries that matter, by name or as pairs of bin numbers.
         post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
         table: the table or SELECT to read, when the data is a database.
@@ -67,6 +70,7 @@ class Plan:
     unit: str | None = None
     max_contributions: int = 1
     method: str | Pipeline = "identity"
+    calibrate: Any = None
     workload: WorkloadLike = "points"
     post: Post = "none"
     table: str | None = None
@@ -91,7 +95,8 @@ class Plan:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The mechanism, built for this domain."""
-        return make_pipeline(self.method, self.domain)
+        made = make_pipeline(self.method, self.domain)
+        return made if self.calibrate is None else replace(made, calibrate=self.calibrate)
 
     @cached_property
     def queries(self) -> Workload:
@@ -137,27 +142,26 @@ class Plan:
         }
         return self.publish(counts, book, dataset, provenance)
 
-    def preview(self, *, records: int = 10_000) -> Release:
-        """Return what a release could look like: made-up records, simulated noise, nothing spent.
+    def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
+        """Return a dozen releases that could come out, on made-up records: simulated, nothing spent.
 
-        The records follow a smooth hump over the domain; only their number and the noise's size mean
-        anything. The result is stamped simulated.
+        Args:
+            records: how many records there may be, as far as is known publicly.
+            like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
-        n = self.domain.n
-        x = (np.arange(n) + 0.5) / n
-        hump = np.exp(-0.5 * ((x - 0.4) / 0.15) ** 2) + 0.05
-        shape = np.floor(whole(records, "records") * hump / hump.sum()).astype(np.int64)
-        counts = Counts(shape, self.domain, self.max_contributions, _unit(self.unit, self.max_contributions))
-        curator = Curator.simulated(counts, epsilon=self.budget, seed=0)
-        return self.pipeline.run(curator, self.queries, post=self.post, provenance={"source": "preview"})
+        look = pattern(like, self.domain)
+        made_up = look.draw(self.domain, whole(records, "records"), 0)
+        unit = _unit(self.unit, self.max_contributions)
+        counts = Counts(made_up, self.domain, self.max_contributions, unit)
+        return preview(
+            self.pipeline, self.queries, counts, epsilon=self.budget, post=self.post, like=look.name
+        )
 
     def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
         """Charge, then draw: the last two steps of every release."""
-        for share in (
-            self.pipeline.split.initialize,
-            self.pipeline.split.partition,
-            self.pipeline.split.estimate,
-        ):
+        split, kept = self.pipeline.split, self.pipeline.calibrate
+        for part in (split.initialize, split.partition, split.estimate, kept / 4):
+            share = part * (1 - kept)
             if counts.sensitivity > _WIDEST * self.budget * share and share:
                 raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
@@ -180,6 +184,7 @@ def histogram(
     unit: str | None = None,
     max_contributions: int = 1,
     method: str | Pipeline = "identity",
+    calibrate: Any = None,
     workload: WorkloadLike = "points",
     post: Post = "none",
     table: str | None = None,
@@ -198,6 +203,7 @@ def histogram(
         unit=unit,
         max_contributions=max_contributions,
         method=method,
+        calibrate=calibrate,
         workload=workload,
         post=post,
         table=table,
@@ -218,6 +224,7 @@ def histogram2d(
     unit: str | None = None,
     max_contributions: int = 1,
     method: str | Pipeline = "identity",
+    calibrate: Any = None,
     workload: WorkloadLike = "points",
     post: Post = "none",
     table: str | None = None,
@@ -239,6 +246,7 @@ def histogram2d(
         unit=unit,
         max_contributions=max_contributions,
         method=method,
+        calibrate=calibrate,
         workload=workload,
         post=post,
         table=table,
@@ -251,6 +259,7 @@ def from_counts(
     *,
     epsilon: Any,
     method: str | Pipeline = "identity",
+    calibrate: Any = None,
     workload: WorkloadLike = "points",
     edges: Any = None,
     ledger: LedgerLike | str | Path | None = None,
@@ -267,7 +276,14 @@ def from_counts(
         unit_sensitivity: by how much one person can change the counts, added over all bins.
     """
     exact = np.asarray(counts)
-    plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload, post=post)
+    plan = Plan(
+        bins=_domain_of(exact, edges),
+        epsilon=epsilon,
+        method=method,
+        calibrate=calibrate,
+        workload=workload,
+        post=post,
+    )
     book = open_ledger(ledger, durable=False)
     book.check(plan.budget, dataset=dataset)
     unit = (

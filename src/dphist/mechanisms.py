@@ -43,6 +43,11 @@ def identity(domain: Domain) -> Pipeline:
     return Pipeline(partition=partition.Singletons(), estimate=estimate.GroupMeans())
 
 
+def laplace(domain: Domain) -> Pipeline:
+    """Noise on every bin, in steps far below one record."""
+    return Pipeline(partition=partition.Singletons(), estimate=transforms.FineMeans())
+
+
 def uniform(domain: Domain) -> Pipeline:
     """A noisy total, spread evenly."""
     return Pipeline(partition=partition.Whole(), estimate=estimate.GroupMeans())
@@ -404,6 +409,12 @@ METHODS = (
         identity,
         "Noise on every bin: unbiased, exact error bars, no assumption about the data.",
         "Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009",
+    ),
+    Method(
+        "laplace",
+        laplace,
+        "As identity with continuous noise, as published: to repeat the papers' baselines.",
+        "Dwork, McSherry, Nissim, Smith, TCC 2006",
     ),
     Method(
         "uniform",

@@ -16,6 +16,7 @@ from dphist.errors import UsageError
 from dphist.groups import Groups
 from dphist.privacy.curator import Curator
 from dphist.release import Post, Release, SpentShare
+from dphist.steps.calibrate import calibrate
 from dphist.steps.estimate import GroupMeans
 from dphist.steps.initialize import Nothing
 from dphist.steps.order import AsGiven
@@ -43,7 +44,12 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A mechanism: four components and how they share the budget. Any component goes with any other."""
+    """A mechanism: four components and how they share the budget. Any component goes with any other.
+
+    Args:
+        calibrate: a part of the budget, taken before the split, that measures how far the values are off, so
+            that bins which share a value get intervals too. A method that leaves every bin alone needs none.
+    """
 
     initialize: Initializer = dataclasses.field(default_factory=Nothing)
     order: Orderer = dataclasses.field(default_factory=AsGiven)
@@ -51,8 +57,19 @@ class Pipeline:
     estimate: Estimator = dataclasses.field(default_factory=GroupMeans)
     split: Split = dataclasses.field(default_factory=lambda: Split(estimate=Fraction(1)))
     name: str = "custom"
+    calibrate: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "calibrate", _share(self.calibrate, "calibrate"))
+        if self.calibrate >= 1:
+            raise UsageError(
+                "calibrate takes a part of the budget, such as '0.05'; the method needs the rest."
+            )
+        if self.calibrate and not self.estimate.calibrates:
+            raise UsageError(
+                f"the errors of {_name(self.estimate)} cannot be calibrated: leave calibrate out, or take "
+                "a method that groups bins, such as dawa, ahp, sdahp, sdwf or s2."
+            )
         for slot in ("initialize", "partition", "estimate"):
             step, share = getattr(self, slot), getattr(self.split, slot)
             if step.spends and not share:
@@ -72,18 +89,37 @@ class Pipeline:
         for step in (self.initialize, self.order, self.partition, self.estimate):
             step.check(domain, workload)
 
-    def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
-        """Run the four steps."""
-        rough = self.initialize(curator, share=self.split.initialize)
+    def values(
+        self, curator: Curator, workload: Workload, *, share: Fraction = Fraction(1)
+    ) -> tuple[Groups, Estimated]:
+        """Run the four steps.
+
+        Args:
+            share: of the curator's whole budget, which the steps split among themselves.
+        """
+        kept = share * self.calibrate
+        first, second, third = (
+            part * (share - kept)
+            for part in (self.split.initialize, self.split.partition, self.split.estimate)
+        )
+        before = sum((part.share for part in curator.spent), Fraction(0))
+        rough = self.initialize(curator, share=first)
         order = self.order(curator.domain, rough)
-        groups = self.partition(curator, rough, order, share=self.split.partition, later=self.split.estimate)
+        groups = self.partition(curator, rough, order, share=second, later=third)
         if groups.n != curator.domain.n:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
             )
+        if groups.are_singletons and not self.estimate.regroups:  # there is nothing to calibrate
+            third, kept = third + kept, Fraction(0)
         # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
-        unused = self.split.initialize + self.split.partition - sum(part.share for part in curator.spent)
-        estimated = self.estimate(curator, rough, groups, workload, share=self.split.estimate + unused)
+        unused = first + second - (sum(part.share for part in curator.spent) - before)
+        estimated = self.estimate(curator, rough, groups, workload, share=third + unused)
+        groups = groups if estimated.groups is None else estimated.groups
+        if estimated.rough is None:
+            estimated = dataclasses.replace(estimated, rough=rough)
+        if kept:
+            estimated = calibrate(curator, groups, estimated, share=kept)
         return groups, estimated
 
     def run(
@@ -107,7 +143,7 @@ class Pipeline:
             unit=curator.unit,
             sensitivity=curator.sensitivity,
             method=self.name,
-            parameters=self.describe(workload),
+            parameters=self.describe(workload) | ({"found": estimated.notes} if estimated.notes else {}),
             provenance=provenance or {},
             versions={
                 "dphist": __version__,
@@ -122,6 +158,8 @@ class Pipeline:
         """Return how a release was made, ready for JSON."""
         steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
         shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
+        if self.calibrate:
+            shares["calibrate"] = str(self.calibrate)
         return {
             **steps,
             "estimate": _describe(self.estimate),

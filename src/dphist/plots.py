@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import textwrap
 from collections.abc import Callable
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
 Spec: TypeAlias = dict[str, Any]
 MAX_BARS, MAX_COLUMNS, MAX_CELLS = 150, 1000, 128
+MAX_OUTCOME_COLUMNS = 250  # a dozen lines are drawn over each
 WIDTH, HEIGHT = 720, 320
 SCHEMA, MIME = "https://vega.github.io/schema/vega-lite/v6.json", "application/vnd.vegalite.v6+json"
 # Okabe and Ito's palette, which stays distinct under the common kinds of colour blindness.
 BLUE, SKY, VERMILION, GREY, INK = "#0072B2", "#56B4E9", "#D55E00", "#B3B3B3", "#262626"
+INKS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", SKY, INK, GREY)
 TEXT = {"labelFontSize": 12, "labelColor": INK, "titleColor": INK, "titleFontWeight": "normal"}
 CONFIG: Spec = {
     "background": "white",
@@ -263,6 +266,136 @@ def overlap_chart(
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
+def outcomes_chart(
+    domain: Domain,
+    outcomes: ArrayLike,
+    *,
+    truth: ArrayLike,
+    drawn: int = 12,
+    title: str = "",
+    subtitle: str = "",
+    scale: Literal["linear", "log"] = "linear",
+    x_title: str = "",
+    y_title: str = "records",
+) -> Picture:
+    """Return what several runs gave, drawn together: the truth, some outcomes, and a band of nine in ten.
+
+    Args:
+        outcomes: values, one row per run; the band is made of all of them.
+        drawn: how many of them are drawn.
+        scale: "log" is linear around zero.
+    """
+    if scale not in ("linear", "log"):
+        raise UsageError(f"unknown scale {scale!r}. {did_you_mean(str(scale), ('linear', 'log'))}")
+    x = _Columns.of(domain.axis, MAX_OUTCOME_COLUMNS)
+    rows = [x.mean(_array(row, domain, "outcomes")) for row in np.asarray(outcomes, dtype=np.float64)]
+    if not rows:
+        raise UsageError("there is nothing to draw: give at least one outcome.")
+    low, high = np.quantile(rows, (0.05, 0.95), axis=0)
+    data = {"truth": x.mean(_array(truth, domain, "truth")), "low": low, "high": high}
+    lines = {"outcome": np.concatenate(rows[:drawn]), "run": np.repeat(np.arange(len(rows[:drawn])), x.m)}
+    kinds = {
+        "nine in ten outcomes": SKY,
+        f"{len(rows[:drawn])} outcomes": "#777777",
+        "made-up truth": VERMILION,
+    }
+    legend = {"orient": "top", "title": None, "symbolType": "square", "symbolOpacity": 1, "offset": 4}
+    color: Spec = {"field": "kind", "type": "nominal", "legend": legend}
+    color["scale"] = {"domain": list(kinds), "range": list(kinds.values())}
+    height = _height(data | {"outcome": lines["outcome"]}, scale, _text(y_title))
+    height["title"] += ", mean per bin" if x.k > 1 else ""
+    ruler = x.ruler("x", x_title)["x"] | {"field": "corner"}
+    line = {"type": "line", "strokeJoin": "round"}
+    layers = []
+    for kind, source, mark, more in zip(
+        kinds,
+        ("columns", "outcomes", "columns"),
+        (
+            {"type": "area", "opacity": 0.5},
+            line | {"strokeWidth": 0.7, "opacity": 0.8},
+            line | {"strokeWidth": 1.8},
+        ),
+        (
+            {"y": height | {"field": "low"}, "y2": {"field": "high"}},
+            {"y": height | {"field": "outcome"}, "detail": {"field": "run"}},
+            {"y": height | {"field": "truth"}},
+        ),
+        strict=True,
+    ):
+        named = {"data": {"name": source}, "transform": [{"calculate": f"'{kind}'", "as": "kind"}]}
+        layers.append(named | {"mark": mark, "encoding": {"x": ruler, "color": color} | more})
+    # Two points per column draw exact steps.
+    corner = np.repeat(x.edges, 2)[1:-1]
+    tables = {
+        "columns": {"corner": corner} | {key: np.repeat(part, 2) for key, part in data.items()},
+        "outcomes": {"corner": np.tile(corner, len(rows[:drawn]))}
+        | {key: np.repeat(part, 2) for key, part in lines.items()},
+    }
+    note = f"each column shows the mean of {x.k:,} bins; single bins vary more" if x.k > 1 else ""
+    about = f"{len(rows)} outcomes of {domain.n:,} bins"
+    spec = _frame(title, subtitle, note, about, tables, {"xnames": x.names})
+    return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
+
+
+def curves_chart(
+    curves: dict[str, list[tuple[float, float]]],
+    *,
+    title: str = "",
+    subtitle: str = "",
+    x_title: str = "",
+    y_title: str = "",
+    x_mark: float | None = None,
+    y_mark: float | None = None,
+) -> Picture:
+    """Return named curves on logarithmic axes; the first is drawn strongest, and all are named at their ends.
+
+    Args:
+        curves: points (x, y) above 0, at most eight curves; others are left out.
+        x_mark: where a dashed line stands upright.
+        y_mark: where one lies.
+    """
+    shown = {_text(name): sorted(points) for name, points in list(curves.items())[: len(INKS)] if points}
+    if not shown:
+        raise UsageError("there is nothing to draw: give at least one curve.")
+    first = next(iter(shown))
+    table: dict[str, list[Any]] = {"name": [], "x": [], "y": [], "first": []}
+    for name, points in shown.items():
+        for x, y in points:
+            for key, value in zip(table, (name, x, y, name == first), strict=True):
+                table[key].append(value)
+    color: Spec = {"field": "name", "type": "nominal", "sort": None}
+    color["scale"] = {"domain": list(shown), "range": list(INKS[: len(shown)])}
+    color["legend"] = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3}
+    shape: Spec = {"field": "name", "type": "nominal", "sort": None, "legend": None}
+    axes: dict[str, Spec] = {}
+    for field, text in (("x", x_title), ("y", y_title)):
+        ends = [*table[field], *([mark] if (mark := {"x": x_mark, "y": y_mark}[field]) else [])]
+        axis = {"labelExpr": "format(datum.value, ',.12~g')", "labelOverlap": True, "values": _decades(ends)}
+        scale = {"type": "log", "domain": [min(ends), max(ends)], "nice": False}
+        axes[field] = {
+            "field": field,
+            "type": "quantitative",
+            "title": _text(text),
+            "axis": axis,
+            "scale": scale,
+        }
+    thick = {"condition": {"test": "datum.first", "value": 3.5}, "value": 1.6}
+    both = axes | {"color": color}
+    line, point = {"type": "line"}, {"type": "point", "filled": True, "size": 45} | TIP
+    layers: list[Spec] = [
+        {"data": {"name": "curves"}, "mark": line, "encoding": both | {"strokeWidth": thick}},
+        {"data": {"name": "curves"}, "mark": point, "encoding": both | {"shape": shape}},
+    ]
+    rule = {"type": "rule", "color": INK, "strokeDash": [4, 3]}
+    tables: Spec = {"curves": {key: np.array(column) for key, column in table.items()}}
+    for field, mark in (("x", x_mark), ("y", y_mark)):
+        if mark is not None:
+            tables[f"{field} mark"] = {field: np.array([mark])}
+            layers.append({"data": {"name": f"{field} mark"}, "mark": rule, "encoding": {field: axes[field]}})
+    spec = _frame(title, subtitle, "", f"{len(shown)} curves", tables, {})
+    return Picture(spec | {"width": WIDTH - 120, "height": HEIGHT, "layer": layers})
+
+
 @dataclass(frozen=True, eq=False)
 class _Columns:
     """One axis on paper: columns of k bins each, the last one perhaps of fewer."""
@@ -371,6 +504,16 @@ def _powers(lo: float, hi: float) -> list[float]:
     step = -(-(top + 1) // (4 if lo < -10 else 8))
     powers = [float(10**e) for e in range(top, 0 if top > 1 else -1, -step)]
     return sorted({0.0, *(p for p in powers if p <= hi), *(-p for p in powers if -p >= lo)})
+
+
+def _decades(values: list[float]) -> list[float]:
+    """Return ticks of a logarithmic axis: 1, 3, 10, 30 ... inside the values."""
+    lo, hi = min(values), max(values)
+    first, last = math.floor(math.log10(lo)), math.ceil(math.log10(hi))
+    ticks = [
+        float(f"{k}e{e}") for e in range(first, last + 1) for k in ((1, 3) if last - first <= 5 else (1,))
+    ]
+    return [tick for tick in ticks if lo * (1 - 1e-9) <= tick <= hi * (1 + 1e-9)]
 
 
 def _format(lo: float, hi: float, *, number: str = "datum.value", comma: float = 0) -> str:

@@ -191,6 +191,8 @@ def _heaps(n: int, source: np.random.Generator) -> Floats:
         w += share * heap / heap.sum()
     w[0] += 0.15  # no income at all
     w[source.random(n) < 0.3] *= 0.0
+    if not w.any():  # of a few bins all may be empty
+        w[0] = 1.0
     return w
 
 

@@ -8,6 +8,7 @@ keep nothing. The verbs, and why each costs what it says, in the words of its do
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
 * ``measure_linear``  noisy answers to fixed whole-number linear queries
+* ``measure_distances``  noisy sums of how far totals are from public numbers
 * ``choose``          the noisy best of some candidates
 * ``partition_l1``    the noisy best partition into groups of alike bins
 * ``partition_splits``  the nodes of a tree that hold alike bins, found from the root down
@@ -41,10 +42,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Noisy whole numbers and the public scale of their noise: one for all, or one each."""
+    """Noisy whole numbers and the public scale of their noise: one for all, or one each.
+
+    Args:
+        measured: the numbers as they were drawn, where a step changed them since; public too.
+    """
 
     values: Ints
     scale: float | Floats
+    measured: Ints | None = None
 
     @property
     def variance(self) -> float | Floats:
@@ -231,6 +237,42 @@ class Curator:
             source=self.__source,
         )
         draws += answers
+        return Noisy(draws, scale)
+
+    def measure_distances(
+        self, groups: Groups, centres: Ints, classes: Ints, *, grid: int, share: Fraction
+    ) -> Noisy:
+        """Return, for each class of groups, the noisy sum of their totals' distances from public centres.
+
+        Args:
+            groups: disjoint, as ever.
+            centres: one whole number per group, in steps of 1/grid of a record; so are the answers.
+            classes: which sum each group's distance goes to, from 0 on; -1 leaves it out.
+            grid: how many steps a record has.
+            share: the part of the budget it takes.
+
+        Sensitivity: a record changes one total by 1, its distance by at most ``grid``, and so one sum by as
+        much; D records change the sums by at most D * grid in all. Cutting distances off at a public bound
+        moves them no more, and keeps the sums inside int64.
+        """
+        self.__check_groups(groups)
+        centres, classes = (np.asarray(a) for a in (centres, classes))
+        if any(a.dtype != np.int64 or a.shape != (groups.k,) for a in (centres, classes)):
+            raise UsageError(f"{groups.k} groups need as many centres and classes, of int64.")
+        if not 1 <= grid <= 1 << 16 or classes.min() < -1 or not 0 <= classes.max() < groups.k:
+            raise UsageError(
+                "distances need a grid up to 2**16, and classes from -1 to the number of groups."
+            )
+        draws, scale = noise.laplace(
+            self.__take(share, f"distances of {int((classes >= 0).sum())} sums from what is released"),
+            sensitivity=self.sensitivity * grid,
+            size=int(classes.max()) + 1,
+            source=self.__source,
+        )
+        bound = (1 << 61) // (groups.k * grid)
+        whole, rest = np.divmod(np.clip(centres, -(1 << 61), 1 << 61), grid)
+        far = np.clip(groups.totals(self.__counts.values) - whole, -bound, bound) * grid - rest
+        np.add.at(draws, classes[classes >= 0], np.abs(far)[classes >= 0])
         return Noisy(draws, scale)
 
     def choose(self, score: Score, *, share: Fraction) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,12 +12,14 @@ import numpy as np
 from dphist import law
 from dphist.accuracy import (
     ErrorModel,
+    FineTotals,
     GroupTotals,
     HatTotals,
     TreeTotals,
     WaveletTotals,
     error_model_from_dict,
 )
+from dphist.calibration import Calibrated
 from dphist.errors import UsageError
 from dphist.groups import Floats, Ints
 
@@ -59,6 +62,8 @@ class Merged:
 
     def joint(self, *, level: float) -> Floats | None:
         """Return half-widths that hold for all merged bins at once, by the union bound."""
+        if isinstance(self.base, Calibrated):  # its intervals for single queries are no safe bounds
+            return np.add.reduceat(self.base.joint(level=level), self.starts[:-1])
         k = self.starts.size - 1
         each = bin_margins(self, k, level=1.0 - (1.0 - level) / k)
         return None if np.isnan(each).all() else each
@@ -83,15 +88,18 @@ def error_from_dict(described: dict[str, Any], *, n: int) -> ErrorModel:
             raise UsageError("the error model is for another number of bins.")
         return Merged(error_from_dict(described["base"], n=int(starts[-1])), starts)
     groups = described.get("groups")
+    build: Callable[[dict[str, Any]], ErrorModel] = error_model_from_dict
+    if described["kind"] == "calibrated":
+        build = Calibrated.from_dict
     # Looked at before anything is built: a damaged number must not ask for all the memory there is.
     if groups is not None and (groups["n"] if "n" in groups else groups["starts"][-1]) != n:
         raise UsageError("the error model is for another number of bins.")
-    return error_model_from_dict(described)
+    return build(described)
 
 
 def bin_margins(error: ErrorModel, n: int, *, level: float) -> Floats:
     """Return each bin's own half-width, NaN where it is unknown; bins that are alike are worked out once."""
-    if isinstance(error, TreeTotals | HatTotals | WaveletTotals):
+    if isinstance(error, Calibrated | FineTotals | TreeTotals | HatTotals | WaveletTotals):
         return error.bin_margins(level=level)
     if isinstance(bin_scales(error), float):
         return np.full(n, _or_nan(error.margin(0, 1, level=level)))

@@ -33,6 +33,7 @@ class GroupMeans(Step):
     """One noisy total per group, spread evenly over its bins (AHP, Zhang et al. 2014, with one draw)."""
 
     spends: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -60,6 +61,7 @@ class WeightedMeans(Step):
     """SORTaki's finalizer WAF: rough counts and a fresh total, weighted by their variances (eq. 3)."""
 
     spends: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
     needs_rough: ClassVar[bool] = True
 
     def __call__(
@@ -70,7 +72,8 @@ class WeightedMeans(Step):
         sizes = groups.sizes
         fresh, before = sizes / variance(new.scale), 1 / variance(old.scale)
         total = (fresh * new.values + before * groups.totals(old.values)) / (fresh + before)
-        return Estimated(groups.spread(total / sizes), Unknown(_TWICE_USED))
+        noise = sizes / (fresh + before)
+        return Estimated(groups.spread(total / sizes), Unknown(_TWICE_USED), noise=noise)
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Tree(Step):
     """
 
     spends: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
     branching: int = 16
     ratio: float = 1.0
     root: bool = False
@@ -139,6 +143,7 @@ class WorkloadTree(Step):
     """
 
     spends: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
     weights: Literal["greedy", "tuned"] = "greedy"
     queries: Literal["workload", "ranges", "prefixes"] = "workload"
     branching: int = 2
@@ -177,6 +182,7 @@ class Hats(Step):
     """
 
     spends: ClassVar[bool] = True
+    calibrates: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction

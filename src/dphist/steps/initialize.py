@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
+
 from dphist.errors import UsageError
 from dphist.groups import Groups
 from dphist.privacy.curator import Curator
@@ -53,6 +55,5 @@ class Thresholded(Step):
         """Measure every bin, then drop what the noise alone could have made."""
         noisy = curator.measure(Groups.singletons(curator.domain.n), share=share)
         floor = self.eta * math.log(curator.domain.n) * curator.scale(share)
-        values = noisy.values
-        values[values < floor] = 0
-        return NoisyCounts(values, noisy.scale)
+        values = np.where(noisy.values < floor, 0, noisy.values)
+        return NoisyCounts(values, noisy.scale, measured=noisy.values)

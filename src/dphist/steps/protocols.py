@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,34 @@ Order: TypeAlias = Ints | None  # the bins in order; None is the domain's own
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """What an estimator hands on: unbiased values, one per bin, and what is known of their error."""
+    """What an estimator hands on: unbiased values, one per bin, and what is known of their error.
+
+    Args:
+        groups: the bins that share a value, where they are not the groups that the estimator was given.
+        notes: what it decided and from which noisy numbers, ready for JSON: a release records them.
+        rough: the rough counts that the steps looked at; the pipeline adds them.
+        noise: the variance of the noise in each group's total, where the error model tells of none.
+    """
 
     values: Floats
     error: ErrorModel
+    groups: Groups | None = None
+    notes: dict[str, Any] | None = None
+    rough: Rough = None
+    noise: Floats | None = None
 
 
 class Step:
-    """What all components share: two flags that the pipeline checks, and a look before anything is paid."""
+    """What all components share: flags that the pipeline checks, and a look before anything is paid.
+
+    ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals,
+    ``regroups`` that it may return other groups than it was given.
+    """
 
     spends: ClassVar[bool] = False
     needs_rough: ClassVar[bool] = False
+    calibrates: ClassVar[bool] = False
+    regroups: ClassVar[bool] = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""
@@ -98,6 +115,8 @@ class Estimator(Protocol):
 
     spends: ClassVar[bool]
     needs_rough: ClassVar[bool]
+    calibrates: ClassVar[bool]
+    regroups: ClassVar[bool]
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""

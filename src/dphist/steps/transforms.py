@@ -1,4 +1,4 @@
-"""Step 4 in another basis: noisy wavelet or Fourier coefficients in place of noisy counts."""
+"""Step 4 in other units: noisy wavelet or Fourier coefficients, or finer steps, in place of noisy counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dphist.accuracy import Unknown, WaveletTotals
+from dphist.accuracy import FineTotals, GroupTotals, Unknown, WaveletTotals
 from dphist.groups import Groups
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step, variance
@@ -18,6 +18,30 @@ from dphist.workload import Workload
 _WIDEST = 2.0**38  # of a scale that is planned with; the sampler goes to 2^40
 
 _SMOOTHED = "dropping the higher frequencies adds an error that depends on the counts and was not measured"
+_FINEST = 1 << 10  # steps per record: the noise's variance is the continuous law's up to epsilon^2 / 10^7
+
+
+@dataclass(frozen=True)
+class FineMeans(Step):
+    """One noisy total per group, spread evenly: noise in steps of 1/1024 record, as good as continuous.
+
+    The papers draw continuous Laplace noise. On whole records its variance is smaller, at epsilon 1 by 8 %.
+    """
+
+    spends: ClassVar[bool] = True
+
+    def __call__(
+        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
+    ) -> Estimated:
+        """Measure every group's total in fine steps."""
+        from dphist.kernels.transforms import Multiples, OnGroups
+
+        grid = _FINEST
+        while grid > 1 and curator.scale(share) * grid > _WIDEST:  # noise that wide needs no finer steps
+            grid //= 2
+        noisy = curator.measure_linear(OnGroups(Multiples(groups.k, grid), groups), share=share)
+        error = FineTotals(GroupTotals(groups, noisy.scale), grid)
+        return Estimated(groups.means(noisy.values / grid), error)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""The command that tells what a release will cost in error, before anything is spent."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dphist.cli.common import SCREEN, JsonFlag, print_table, say, screen_width, to_float, to_whole
+from dphist.cli.places import PICTURES, check_writable, same_file
+from dphist.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from dphist.advice import Advice
+
+
+def advise(
+    bins: Annotated[str, typer.Option(help="Number of bins.")],
+    scale: Annotated[str, typer.Option(help="About how many records there are, such as 1e6.")],
+    epsilon: Annotated[str | None, typer.Option(help="What will the error be at this budget?")] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(help="Or: what budget buys this mean error per query? Records, or 2% of a mean answer."),
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(help="The queries that matter, such as points or ranges.")
+    ] = "points",
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="What the data may look like: a shape (dphist bench shapes), an earlier release (.json, "
+            ".parquet), or public counts (.npy, .csv). Default: several shapes."
+        ),
+    ] = None,
+    y_bins: Annotated[str | None, typer.Option(help="Number of bins of a second column.")] = None,
+    max_contributions: Annotated[int, typer.Option(help="Records counted per person.")] = 1,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Compare only these methods; may be repeated.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of error against epsilon: .png, .svg or .html.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say which method to take, and what error to expect of it; reads no private data, spends nothing."""
+    from dphist.advice import advise as ask
+    from dphist.domain import Domain, Integers
+
+    if plot is not None:
+        check_writable(plot, PICTURES)
+        if like is not None and same_file(plot, Path(like)):
+            raise OutputError(f"{plot} is what --like reads; choose another name.")
+    if (epsilon is None) == (error is None):
+        raise UsageError("give either --epsilon (what will the error be?) or --error (what does it cost?).")
+    shape = [
+        to_whole(text, name) for text, name in ((bins, "--bins"), (y_bins, "--y-bins")) if text is not None
+    ]
+    if min(shape) < 1:
+        raise UsageError("--bins must be at least 1.")
+    domain: Any = shape[0] if len(shape) == 1 else Domain(tuple(Integers(0, n - 1) for n in shape))
+    with _said():
+        advice = ask(
+            domain,
+            scale=to_float(scale, "--scale"),
+            epsilon=epsilon,
+            error=error,
+            workload=workload,
+            like=like,
+            methods=method or None,
+            max_contributions=max_contributions,
+        )
+    if plot is not None:
+        advice.plot(plot)
+        say(f"picture: {plot}")
+    if as_json:
+        typer.echo(json.dumps(advice.to_dict()))
+        return
+    typer.echo(f"{advice.question()} (simulated on made-up data; nothing read, nothing spent)")
+    header = advice.header()
+    print_table(header, advice.cells(), right=header[1:], width=max(screen_width(SCREEN), SCREEN))
+    typer.echo(advice.words())
+    say(f"next: {_next(advice, bins, y_bins, max_contributions)}")
+
+
+def _next(advice: Advice, bins: str, y_bins: str | None, at_most: int) -> str:
+    """Return the command that does what is advised."""
+    words = ["dphist", "publish", "DATA", "--column", "COLUMN", "--bins", bins, "--range", "LO", "HI"]
+    words += [] if y_bins is None else ["--y-column", "COLUMN", "--y-bins", y_bins, "--y-range", "LO", "HI"]
+    words += [] if at_most == 1 else ["--unit", "PERSON", "--max-contributions", str(at_most)]
+    chosen = advice.best.to_dict()
+    words += ["--method", chosen["method"], "--workload", advice.workload, "--epsilon", chosen["epsilon"]]
+    return shlex.join(words)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Say on stderr what the library warns of, at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *rest, **more: say(f"warning: {message}")
+        yield

@@ -1,0 +1,101 @@
+"""The bins of a plan, as flags of the command line say them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import Any
+
+from dphist.cli.common import to_float, to_whole
+from dphist.errors import PrivacyError, UsageError
+
+
+def check_flags(
+    column: str | None,
+    y_column: str | None,
+    y_bins: str | None,
+    y_range: tuple[str, str] | None,
+    unit: str | None,
+    max_contributions: int,
+    categories: str | None,
+    outside: str,
+) -> None:
+    """Refuse flags that do not go together, in the words of the command line."""
+    if column is None:
+        raise UsageError("--column is needed: the column to count, or an SQL expression of columns.")
+    grid = {"--y-column": y_column, "--y-bins": y_bins, "--y-range": y_range}
+    missing = [flag for flag, value in grid.items() if value is None]
+    if missing and len(missing) < len(grid):
+        raise UsageError(f"a grid needs --y-column, --y-bins and --y-range; add {' and '.join(missing)}.")
+    if unit is None and max_contributions != 1:
+        raise UsageError("--max-contributions goes with --unit, the column that names a person.")
+    if categories and outside == "clip":
+        raise UsageError("--outside clip goes with numeric bins: categories have no ends to clip to.")
+
+
+def make_bins(
+    bins: str | None,
+    span: tuple[str, str] | None,
+    edges: str | None,
+    categories: str | None,
+    y_bins: str | None,
+    y_span: tuple[str, str] | None,
+) -> dict[str, Any]:
+    """Return the bins of a plan from whichever of the options was given."""
+    from dphist.domain import Domain, make_axis
+
+    given = [o for o, v in (("--bins", bins), ("--edges", edges), ("--categories", categories)) if v]
+    if len(given) != 1:
+        raise UsageError(
+            "say what the bins are with exactly one of --bins N --range LO HI, --edges or --categories"
+            + (f"; you gave {' and '.join(given)}." if given else ".")
+        )
+    if span is None and bins:
+        raise UsageError(
+            "--range LO HI is needed with --bins: the smallest and largest possible value, from public "
+            "knowledge, such as --range 0 120. A range read off the data would leak a record."
+        )
+    if span is not None and not bins:
+        raise UsageError(f"--range goes with --bins; {given[0]} already says where the bins are.")
+    if edges:
+        x: dict[str, Any] = {"bins": [to_float(e, "--edges") for e in _row(edges, "--edges")]}
+    elif categories:
+        x = {"categories": _row(categories, "--categories")}
+    else:
+        x = {"bins": to_whole(bins or "", "--bins"), "range": _span(span)}
+    if y_bins is None:
+        return x
+    if "categories" in x:
+        raise UsageError(
+            "a grid on the command line needs numeric bins; histogram2d in Python has labels too."
+        )
+    y = make_axis(to_whole(y_bins, "--y-bins"), _span(y_span))
+    return {"bins": Domain((make_axis(x["bins"], x.get("range")), y))}
+
+
+def _row(text: str, name: str) -> list[str]:
+    """Return the cells of one line of CSV; blanks count inside quotes only."""
+    tight = re.sub(r'("(?:[^"]|"")*")|\s*,\s*', lambda found: found[1] or ",", text.strip())
+    try:
+        (cells,) = csv.reader([tight], strict=True)
+    except (csv.Error, ValueError):
+        raise UsageError(
+            f'{name} is a line of CSV, such as red,green,"blue, dark"; the quotes of {text!r} do not match.'
+        ) from None
+    if "" in cells and '""' not in tight:
+        raise UsageError(f'{name} has a comma too many: {text!r}. An empty label is written "".')
+    return cells
+
+
+def _span(span: tuple[str, str] | None) -> tuple[float, float] | None:
+    return None if span is None else (_end(span[0]), _end(span[1]))
+
+
+def _end(text: str) -> float:
+    if text.casefold() in {"auto", "min", "max", "data"}:
+        raise PrivacyError(
+            f"--range {text} would be read off the data, which leaks a record. Give two numbers from public "
+            "knowledge: a form's limits, a law, a code book. Records beyond them are dropped, or counted in "
+            "the end bins with --outside clip."
+        )
+    return to_float(text, "--range")

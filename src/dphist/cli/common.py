@@ -1,0 +1,195 @@
+"""What every command shares: how results are printed, and how interrupts and broken pipes are told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dphist.errors import OutputError, UsageError
+from dphist.privacy.ledger import as_decimal
+
+if TYPE_CHECKING:
+    from dphist.release import Release
+
+CODES = "Exit codes: 0 done, 2 usage, 3 the ledger refuses, 4 bad data, 5 a privacy rule, 130 interrupted."
+SCREEN = 80  # columns, where we cannot ask
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+class Command(TyperCommand):
+    """A command whose flags are listed without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        return _bare(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """Commands whose interrupts and broken pipes are told by us, before Typer ends the program."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        return _bare(super().get_params(ctx))
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Read the arguments."""
+        with told():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with told():
+            return super().invoke(ctx)
+
+
+def _bare(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_bool_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt that knows what to say."""
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn an interrupt, a broken pipe or a full disk into its message and exit code."""
+    try:
+        yield
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not is_interrupt(error):
+            raise
+        kept = "interrupted. What was charged stays charged (see: dphist ledger show); files are whole."
+        say(str(error) if isinstance(error, Interrupted) else kept)
+        raise typer.Exit(130) from None
+    except OSError as error:
+        with suppress(OSError, ValueError):  # or the last flush would complain once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # the reader of our output went away, as `head` does
+            raise typer.Exit(0) from None
+        say(f"error: the output could not be written: {error.strerror or error}.")
+        raise typer.Exit(OutputError.exit_code) from None
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether this is a Ctrl-C, which DuckDB may report in its own words."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    return isinstance(error, RuntimeError) and "query interrupted" in str(error).lower()
+
+
+def say(text: str) -> None:
+    """Print on stderr what is no result."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
+
+
+def amount(value: Fraction) -> str:
+    """Return a budget for reading: as it was written where that is short, otherwise rounded."""
+    text = as_decimal(value)
+    return text if len(text) <= 10 else f"{float(value):.6g}"
+
+
+def to_float(text: str, name: str) -> float:
+    """Return the number that an option says."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name} needs a number, not {text!r}.") from None
+
+
+def to_whole(text: str, name: str) -> int:
+    """Return the whole number that an option says."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name} needs a whole number, not {text!r}.") from None
+
+
+def show_release(release: Release) -> None:
+    """Print a release as a table, thinned out to a screenful; of a grid, its total."""
+    typer.echo(repr(release))
+    if len(release.domain.axes) != 1:
+        shape = " x ".join(str(n) for n in release.domain.shape)
+        typer.echo(f"grid of {shape} bins; records in all: {release.total()}")
+        typer.echo("ask for a part of it with: dphist query RELEASE XLO XHI YLO YHI")
+        return
+    from rich.cells import cell_len
+
+    names, values = release.domain.axis.names(), release.values()
+    low, high = release.intervals()
+    shown = range(len(names)) if len(names) <= 24 else [*range(12), *range(len(names) - 12, len(names))]
+    rows = []
+    for i in shown:
+        error = f"{low[i]:,.0f} to {high[i]:,.0f}" if low[i] == low[i] else "not known"
+        rows.append((names[i], f"{values[i]:,.0f}", error))
+    header = ("bin", "records", "95 % interval")
+    numbers = sum(max(cell_len(row[k]) for row in [header, *rows]) for k in (1, 2))
+    longest = max(cell_len(row[0]) for row in [header, *rows])
+    # The bars get what the numbers leave, and labels are shortened before the bars are.
+    room = max(screen_width(SCREEN) - numbers - 6, 16)
+    label = min(longest, max(room - 30, room // 2))
+    bar, top = min(30, room - label), max(float(values.max()), 1.0)
+    bars = ["█" * round(bar * max(float(values[i]), 0.0) / top) for i in shown]
+    table = [(*row, drawn) for row, drawn in zip(rows, bars, strict=True)]
+    if len(names) > 24:
+        table.insert(12, ("…", "…", "…", ""))
+    print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
+
+
+def screen_width(otherwise: int) -> int:
+    """Return how wide the screen is; what is piped has no screen."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else otherwise
+
+
+def print_table(
+    header: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    right: Sequence[str] = (),
+    fold: Sequence[str] = (),
+    label: int | None = None,
+    width: int | None = None,
+) -> None:
+    """Print a table.
+
+    Args:
+        right: columns of numbers.
+        fold: columns whose texts may take several lines.
+        label: the most that the first column gets; longer texts are cut.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in header:
+        short = name == header[0] and label is not None
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=short or name not in fold,
+            overflow="ellipsis" if short else "fold",
+            max_width=label if short else None,
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    # Printed by us, since Rich ends the program where a pipe is closed.
+    console = Console(width=width or screen_width(160))
+    with console.capture() as text:
+        console.print(table)
+    typer.echo(text.get(), nl=False)

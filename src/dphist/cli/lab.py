@@ -1,0 +1,209 @@
+"""The laboratory's commands: compare methods on public or made-up data, and rerun the papers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dphist.cli.common import SCREEN, Command, Commands, Interrupted, JsonFlag, print_table, say, screen_width
+from dphist.errors import UsageError
+
+if TYPE_CHECKING:
+    from dphist.bench.compare import Comparison, Ranking
+
+app = typer.Typer(cls=Commands, help="Rerun the papers' experiments.", no_args_is_help=True)
+FEW = 5  # trials of which a t-test makes little
+
+Jobs = Annotated[int, typer.Option(help="Runs at once; -1 is one per core.")]
+Backend = Annotated[
+    str | None, typer.Option(help="Where they run, in joblib's words, such as dask; default this machine.")
+]
+Quiet = Annotated[bool, typer.Option("--no-progress", help="Do not tell how far it is.")]
+
+
+def compare(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH", help="Public counts: a .npy or .csv file, or a folder; may be repeated."
+        ),
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS",
+            help='Made-up data: "n=4096 scale=1e6 sparse"; may be repeated. Shapes: dphist bench shapes',
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES", help="From dphist methods, or all; a comma list, or repeated. Default: a dozen."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUES", help="A comma list, or repeated. Default: 0.1,1"),
+    ] = None,
+    workload: Annotated[str, typer.Option(help="The queries that matter: points, ranges, ...")] = "points",
+    trials: Annotated[int, typer.Option(help="Runs of each method on each dataset.")] = 10,
+    samples: Annotated[int, typer.Option(help="Samples of made-up data that the trials share.")] = 5,
+    metric: Annotated[
+        str, typer.Option(help="mean_absolute, mean_squared, max_absolute, scaled or kl.")
+    ] = "mean_absolute",
+    jobs: Jobs = -1,
+    backend: Backend = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for picture, page and rows; the same again goes on.")
+    ] = None,
+    as_json: JsonFlag = False,
+    no_progress: Quiet = False,
+) -> None:
+    """Rank methods by their error on public or made-up data; spends nothing."""
+    from dphist.bench import compare as lab
+
+    question = lab.ask(
+        files=data or (),
+        like=like or (),
+        samples=samples,
+        methods=_listed(method),
+        epsilons=_listed(epsilon) or ("0.1", "1"),
+        workload=workload,
+        trials=trials,
+        metric=metric,
+    )
+    command = shlex.join(["dphist", *sys.argv[1:]])
+    if out is not None:
+        lab.claim(out, command=command)
+    if data:
+        say("warning: this runs without privacy: use public data only.")
+    if trials < FEW:
+        say(f"note: {trials} trials tell few methods apart; take 10 or more before you choose.")
+    with _resumable(out):
+        made = lab.run(question, out=out, jobs=jobs, backend=backend, progress=not no_progress)
+        files = [] if out is None else lab.keep(made, out, command=command)
+    if as_json:
+        typer.echo(json.dumps(made.to_dict()))
+    else:
+        _show(made)
+    for file in files:
+        say(f"written: {file}")
+    if out is None and not as_json:
+        say("add --out DIR for a picture, a page and the rows")
+    if not any(ranking.lines for ranking in made.rankings):
+        raise UsageError("every method failed; the reasons are above.")
+
+
+@app.command("paper", cls=Command)
+def paper(
+    name: Annotated[str, typer.Argument(help="sortaki, engineering, ahp or dawa.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of hours.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="DPHIST_BENCH_DATA", help="Folder with DPBench's files; without it, shapes."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Default: results/NAME, or results/NAME-quick.", show_default=False),
+    ] = None,
+    jobs: Jobs = -1,
+    backend: Backend = None,
+) -> None:
+    """Rerun a paper's experiments: tables beside the published ones, figures, and what agrees."""
+    from dphist.bench import papers
+
+    target = out or Path("results") / (f"{name}-quick" if quick else name)
+    before = _times(target)
+    with _resumable(target):
+        papers.reproduce(name, out=target, quick=quick, data=data, jobs=jobs, backend=backend)
+    for file, when in _times(target).items():
+        if before.get(file) != when:
+            typer.echo(str(file))
+
+
+@app.command("shapes", cls=Command)
+def shapes(as_json: JsonFlag = False) -> None:
+    """List the shapes of made-up data, for --like."""
+    from dphist.shapes import SHAPES
+
+    header = ("shape", "what it looks like", "stands for")
+    rows = [(shape.name, shape.summary, shape.stands_for) for shape in SHAPES.values()]
+    if as_json:
+        names = ("name", "summary", "stands_for")
+        typer.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+        return
+    print_table(header, rows, fold=header[1:])
+
+
+def _listed(texts: list[str] | None) -> list[str]:
+    """Return what an option lists, by commas or by being repeated."""
+    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
+
+
+@contextmanager
+def _resumable(out: Path | None) -> Iterator[None]:
+    """Let an interrupt say what is kept and how to go on, and nothing else."""
+    with warnings.catch_warnings():
+        # joblib's advice on tasks that are cut short, which here is what was asked for.
+        warnings.filterwarnings("ignore", message=".*still being processed", category=UserWarning)
+        try:
+            yield
+        except KeyboardInterrupt:
+            kept = f"what was finished is kept in {out}: the same command goes on from there."
+            lost = "nothing was kept; with --out DIR the same command would go on from here."
+            raise Interrupted(f"interrupted; {lost if out is None else kept}") from None
+
+
+def _times(folder: Path) -> dict[Path, int]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
+def _show(made: Comparison) -> None:
+    """Print the rankings, and where there are several what they come to."""
+    from dphist.bench.compare import METRICS
+    from dphist.bench.page import ratio
+
+    question = made.question
+    typer.echo(f"{METRICS[question.metric]}; workload {question.workload}; {question.trials} trials")
+    for ranking in made.rankings:
+        _show_ranking(ranking)
+    if len(made.rankings) > 1:
+        typer.echo(f"\nover all {len(made.rankings)}")
+        header = ("method", "times the best", "at worst", "competitive")
+        rows = [
+            (s.method, ratio(s.regret), ratio(s.worst), f"{s.among_best} of {s.rankings}")
+            for s in made.overall
+        ]
+        print_table(header, rows, right=header[1:], width=screen_width(SCREEN))
+    typer.echo("competitive: not significantly worse than the best (paired t-test)")
+
+
+def _show_ranking(ranking: Ranking) -> None:
+    from dphist.bench.page import duration, figure, mark, ratio
+
+    typer.echo(f"\n{ranking.title}")
+    header = ("method", "error", "95 % interval", "times the best", "time", "")
+    rows = [
+        (
+            line.method,
+            figure(line.mean),
+            f"{figure(line.low)} to {figure(line.high)}",
+            ratio(line.regret),
+            duration(line.seconds),
+            mark(line),
+        )
+        for line in ranking.lines
+    ]
+    if rows:
+        print_table(header, rows, right=header[1:5], width=screen_width(SCREEN))
+    for method, why in ranking.failed.items():
+        typer.echo(f"{method} failed: {why}")

@@ -1,0 +1,152 @@
+"""The commands that show, create, limit and export the record of what was spent."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table
+from dphist.errors import LedgerError, UsageError, did_you_mean
+from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
+
+app = typer.Typer(
+    cls=Commands,
+    help="Show, create, limit and export the record of what was spent.",
+    invoke_without_command=True,
+)
+LedgerPath = Annotated[Path | None, typer.Argument(help="Ledger file; dphist-ledger.db by default.")]
+
+
+class Form(StrEnum):
+    """How the ledger is exported."""
+
+    csv = "csv"
+    json = "json"
+
+
+@app.callback()
+def ledger_default(context: typer.Context) -> None:
+    """Show the default ledger when no command is named."""
+    if context.invoked_subcommand is None:
+        ledger_show(None)
+
+
+@app.command("show", cls=Command)
+def ledger_show(
+    file: LedgerPath = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what was spent, when and on what, and what is left."""
+    from dphist.privacy.ledger import to_json
+
+    book = _ledger(file, dataset, read_only=True)
+    if as_json:
+        typer.echo(to_json(book.entries(dataset)))
+        return
+    rows = [
+        (
+            str(e.number),
+            e.when[:16].replace("T", " "),
+            e.dataset,
+            e.kind,
+            "none" if e.epsilon is None else amount(e.epsilon),
+            e.mechanism,
+            e.what if e.kind == "charge" else "",
+        )
+        for e in book.entries(dataset)
+    ]
+    header = ("no", "when (UTC)", "dataset", "kind", "epsilon", "method", "what")
+    if rows:
+        print_table(header, rows, right=("no", "epsilon"), fold=("dataset", "method", "what"))
+    else:
+        typer.echo("nothing was charged yet.")
+    for name in [dataset] if dataset is not None else book.datasets() or ["default"]:
+        typer.echo(budget_line(book, name))
+
+
+@app.command("create", cls=Command)
+def ledger_create(
+    file: Annotated[Path, typer.Argument(help="The ledger file to make.")],
+    limit: Annotated[str | None, typer.Option(help="The most this dataset may ever spend.")] = None,
+    dataset: Annotated[str, typer.Option(help="The dataset's name.")] = "default",
+) -> None:
+    """Create a ledger, with a limit if one is given."""
+    wanted = None if limit is None else parse_epsilon(limit, name="limit")
+    MemoryLedger().spent(dataset)  # a bad name is refused before there is a file
+    if file.exists() and file.is_file() and file.stat().st_size:
+        Ledger.open(file, read_only=True)  # says so if it is something else
+        raise LedgerError(
+            f"the ledger {file} exists and stays as it is. To change a limit use: "
+            f"dphist ledger limit {shlex.quote(str(file))} VALUE --dataset {shlex.quote(dataset)}"
+        )
+    book = Ledger.open(file)
+    if wanted is not None:
+        book.set_limit(dataset, wanted)
+    typer.echo(budget_line(book, dataset))
+
+
+@app.command("limit", cls=Command)
+def ledger_limit(
+    file: Annotated[Path, typer.Argument(help="The ledger file.")],
+    value: Annotated[str, typer.Argument(help="The new limit, or none.")],
+    dataset: Annotated[str, typer.Option(help="The dataset's name.")] = "default",
+) -> None:
+    """Set the most a dataset may ever spend; the change itself is journaled."""
+    new = None if value.casefold() == "none" else value
+    typer.echo(f"{dataset!r}: {Ledger.open(file, create=False).set_limit(dataset, new)}")
+
+
+@app.command("export", cls=Command)
+def ledger_export(
+    file: LedgerPath = None,
+    form: Annotated[Form, typer.Option("--format", help="csv or json.")] = Form.csv,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
+) -> None:
+    """Print the whole journal as CSV or JSON."""
+    from dphist.privacy.ledger import to_csv, to_json
+
+    entries = _ledger(file, dataset, read_only=True).entries(dataset)
+    typer.echo(to_csv(entries) if form is Form.csv else to_json(entries), nl=form is Form.json)
+
+
+def ledger_path(file: Path | None) -> Path:
+    """Return the ledger that is named, of $DPHIST_LEDGER, or the default."""
+    from dphist.api import DEFAULT_LEDGER
+
+    return file or Path(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER))
+
+
+def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledger:
+    """Return a ledger that exists and knows the dataset, if one is named."""
+    book = Ledger.open(ledger_path(file), create=False, read_only=read_only)
+    known = book.datasets()
+    if dataset is not None and dataset not in known:
+        near = did_you_mean(dataset, known) if known else "It knows no dataset yet."
+        raise UsageError(f"dataset {dataset!r} is not in the ledger {book.path}. {near}")
+    return book
+
+
+def budget_line(book: Ledger, dataset: str) -> str:
+    """Return in words what was spent and what is left."""
+    spent, limit = book.spent(dataset), book.limit(dataset)
+    if limit is None:
+        how = f"dphist ledger limit {shlex.quote(str(_near(book.path)))} VALUE"
+        return (
+            f"budget of {dataset!r}: spent {amount(spent)}, no limit set\n"
+            f"  set one with: {how} --dataset {shlex.quote(dataset)}"
+        )
+    left = max(limit - spent, Fraction(0))
+    return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left"
+
+
+def _near(path: Path) -> Path:
+    """Return a path as a person here would write it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

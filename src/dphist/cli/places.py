@@ -1,0 +1,80 @@
+"""Where results may go: never over records, a ledger or each other."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from dphist.errors import OutputError
+
+RELEASES, PICTURES = (".json", ".csv", ".parquet"), (".png", ".svg", ".html", ".vl.json")
+
+
+def check_places(data: str, account: Path, out: Path, plot: Path | None) -> None:
+    """Refuse results that could not be written, or would replace the records, the ledger or each other."""
+    check_writable(out, RELEASES)
+    if plot is not None:
+        check_writable(plot, PICTURES)
+    ledger = [account.with_name(account.name + more) for more in ("", "-wal", "-shm", "-journal")]
+    taken: dict[str, Iterable[Path]] = {"the ledger": ledger}
+    for flag, place in (("--out", out), ("--plot", plot)):
+        if place is None:
+            continue
+        there = place.exists() or place.is_symlink()
+        if there and any(same_file(place, file) for file in _data_files(data)):
+            raise OutputError(f"{flag} {place} would replace the records; choose another name.")
+        for name, files in taken.items():
+            if any(same_file(place, file) for file in files):
+                raise OutputError(f"{flag} {place} is also {name}; choose another name.")
+        if place.suffix.lower() in RELEASES and _would_be_read(data, place):
+            raise OutputError(
+                f"{place} lies where {data} would read it as records the next time; choose another folder"
+                f"{' with --out' if flag == '--out' else ''}."
+            )
+        taken[flag] = [place]
+
+
+def _data_files(data: str) -> Iterable[Path]:
+    path = Path(data)
+    if path.is_dir():
+        return path.rglob("*")
+    if not path.exists() and glob.has_magic(data):
+        return map(Path, glob.iglob(data, recursive=True))  # noqa: PTH207 - as the records are found
+    return [path]
+
+
+def _would_be_read(data: str, place: Path) -> bool:
+    """Return whether a new file would be among the records that a folder or a glob stands for."""
+    path = Path(data)
+    if path.is_dir():
+        return place.resolve().is_relative_to(path.resolve())
+    if path.exists() or not glob.has_magic(data):
+        return False
+    where, pattern = place.absolute(), path.absolute()
+    return fnmatch.fnmatch(str(where), str(pattern)) if "**" in data else where.match(str(pattern))
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file."""
+    try:
+        return one.resolve() == other.resolve() or one.samefile(other)
+    except (OSError, RuntimeError):  # one is not there, or a ring of links
+        return False
+
+
+def check_writable(path: Path, endings: tuple[str, ...]) -> None:
+    """Refuse a place that cannot take the result, before anything is charged."""
+    if not path.name.lower().endswith(endings):
+        raise OutputError(f"{path}: the ending must be one of {', '.join(endings)}.")
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist; make it first.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dphist-") as probe:
+            probe.write(b"\0" * 4096)
+    except OSError as error:
+        raise OutputError(f"cannot write in {path.parent}: {error.strerror}. Choose another place.") from None

@@ -1,0 +1,242 @@
+"""The command that spends: publish a private histogram, and lose nothing that was paid for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dphist.cli.bins import check_flags, make_bins
+from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
+from dphist.cli.ledger import budget_line, ledger_path
+from dphist.cli.places import check_places
+from dphist.errors import DphistError, LedgerError, OutputError
+from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
+
+if TYPE_CHECKING:
+    from dphist.api import Plan
+    from dphist.domain import Axis
+    from dphist.release import Release
+
+LARGE_EPSILON = 10
+
+
+@dataclass(frozen=True)
+class _Watched(Ledger):
+    """A ledger that remembers how far a charge came, so that an interrupt can be told truthfully."""
+
+    steps: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def charge(self, epsilon: Fraction, **words: Any) -> Charge:
+        self.steps.append("asked")
+        charge = super().charge(epsilon, **words)
+        self.steps.append("paid")
+        return charge
+
+    def told(self, epsilon: Fraction) -> str:
+        """Return what an interrupt has to say."""
+        if not self.steps:
+            return "interrupted; nothing was charged."
+        if "paid" in self.steps:
+            return f"interrupted after epsilon {amount(epsilon)} was charged; nothing was saved."
+        seen = f"dphist ledger show {shlex.quote(str(self.path))}"
+        return f"interrupted while epsilon {amount(epsilon)} was being charged; look with: {seen}"
+
+
+def publish(
+    data: Annotated[str, typer.Argument(help="CSV, TSV, JSON lines or Parquet; a path, a glob or a folder.")],
+    epsilon: Annotated[str, typer.Option(help="The privacy budget of this release, such as 0.5 or 1/3.")],
+    column: Annotated[
+        str | None, typer.Option(help="Column to count, or an SQL expression of columns.")
+    ] = None,
+    bins: Annotated[str | None, typer.Option(help="Number of equal bins.")] = None,
+    range_: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--range", metavar="LO HI", help="Smallest and largest possible value: public knowledge."
+        ),
+    ] = None,
+    y_column: Annotated[str | None, typer.Option(help="Second column, for a grid.")] = None,
+    y_bins: Annotated[str | None, typer.Option(help="Number of bins of the second column.")] = None,
+    y_range: Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Its range.")] = None,
+    edges: Annotated[str | None, typer.Option(help="Explicit bin edges: 0,18,65,120")] = None,
+    categories: Annotated[
+        str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Count only records that meet this SQL condition.")
+    ] = None,
+    outside: Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")] = "drop",
+    unit: Annotated[str | None, typer.Option(help="Column that names a person; default one record.")] = None,
+    max_contributions: Annotated[int, typer.Option(help="Records counted per person.")] = 1,
+    method: Annotated[str, typer.Option(help="A name from: dphist methods")] = "identity",
+    calibrate: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="Of epsilon, such as 0.05: buys intervals for grouped bins."),
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(help="The queries that matter, such as points or ranges.")
+    ] = "points",
+    post: Annotated[
+        str, typer.Option(help="Presentable values beside the raw: none, nonneg, integer.")
+    ] = "none",
+    table: Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger file; made if missing.")] = None,
+    dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let --out replace a file that exists.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all, ask the ledger, read no data, spend nothing.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Publish a private histogram of DATA."""
+    from dphist import api
+
+    check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
+    plan = api.Plan(
+        **make_bins(bins, range_, edges, categories, y_bins, y_range),
+        epsilon=epsilon,
+        column=(column, y_column) if column is not None and y_column is not None else column,
+        where=where,
+        outside=outside,  # type: ignore[arg-type]
+        unit=unit,
+        max_contributions=max_contributions,
+        method=method,
+        calibrate=calibrate,
+        workload=workload,
+        post=post,  # type: ignore[arg-type]
+        table=table,
+    )
+    if plan.budget > LARGE_EPSILON:
+        say(
+            f"warning: epsilon {amount(plan.budget)} protects hardly anyone: it leaves almost no doubt "
+            "about a single record. Common choices lie between 0.01 and 1."
+        )
+    account, target = ledger_path(ledger), Path("release.json") if out is None else out
+    check_places(data, account, target, plot)
+    if out is not None and out.exists() and not overwrite:
+        raise OutputError(f"{out} exists; choose another name or add --overwrite.")
+    if dry_run:
+        _show_plan(plan, data, account, dataset, target, as_json)
+        return
+    book, saved = _Watched.open(account), None
+    try:
+        release = plan.release(data, ledger=book, dataset=dataset)
+        with _undisturbed():
+            saved = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
+            if out is not None and saved.name != out.name:
+                say(f"warning: {out} was taken by somebody else meanwhile.")
+            say(f"release: {saved}")
+        drawn = plot is None or _draw(release, plot, saved)
+        if as_json:
+            typer.echo(release.to_json())
+        else:
+            show_release(release)
+        say(budget_line(book, dataset))
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not is_interrupt(error):
+            raise
+        safe = f"interrupted; the release is safe in {saved}."
+        raise Interrupted(safe if saved else book.told(plan.budget)) from None
+    if not drawn:
+        raise typer.Exit(OutputError.exit_code)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Save without listening to Ctrl-C: what is paid for is worth the milliseconds."""
+    if threading.current_thread() is not threading.main_thread():  # which no Ctrl-C reaches
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> Path:
+    """Save a release that is paid for; if its place fails now, any other place is better than losing it."""
+    from dphist.release import save_fresh
+
+    try:
+        return release.save(target, overwrite=True) if overwrite else save_fresh(release, target)
+    except DphistError as error:
+        try:
+            rescue = release.save(Path(tempfile.mkdtemp(prefix="dphist-")) / target.with_suffix(".json").name)
+        except (DphistError, OSError):
+            typer.echo(release.to_json())
+            say(f"error: {error} The release is paid for, so it was printed instead: keep that output.")
+            sys.exit(error.exit_code)
+        say(f"warning: {error} The release is paid for, so it was kept in {rescue}.")
+        return rescue
+
+
+def _draw(release: Release, plot: Path, saved: Path) -> bool:
+    """Draw a release that is saved, or say how to do it later."""
+    try:
+        release.plot(plot)
+    except Exception as error:  # whatever the renderer says: the release is worth more than its picture
+        again = f"dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
+        later = f"; draw it with: {again}" if saved.suffix.lower() != ".csv" else ""
+        say(f"error: no picture: {error} The release is safe in {saved}{later}")
+        return False
+    say(f"picture: {plot}")
+    return True
+
+
+def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool) -> None:
+    """Ask the ledger, which is not made, and print what would happen."""
+    there = account.exists() and account.stat().st_size > 0
+    if not there and not account.parent.is_dir():
+        raise LedgerError(f"the directory {account.parent} does not exist. Make it, then try again.")
+    book = Ledger.open(account, read_only=True) if there else MemoryLedger()
+    book.check(plan.budget, dataset=dataset)
+    left = book.remaining(dataset)
+    facts: dict[str, Any] = {
+        "data": data,
+        "column": plan.column if isinstance(plan.column, str) else " by ".join(plan.column or ()),
+        "bins": plan.domain.n,
+        "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
+        "unit": "one record"
+        if plan.unit is None
+        else f"one {plan.unit} with at most {plan.max_contributions} records",
+        "epsilon": str(plan.epsilon),
+        "method": plan.method if isinstance(plan.method, str) else plan.method.name,
+        "ledger": str(account),
+        "dataset": dataset,
+        "left": None if left is None else amount(left),
+        "left_after": None if left is None else amount(left - plan.budget),
+        "release": str(target),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    facts["ledger"] += "" if there else " (would be made)"
+    typer.echo("dry run: nothing read, nothing charged")
+    for name, fact in facts.items():
+        typer.echo(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")
+
+
+def _extent(axis: Axis) -> str:
+    if axis.kind == "categories":
+        names = axis.names()
+        return ", ".join(names[:8]) + (f", ... ({len(names)} labels)" if len(names) > 8 else "")
+    if axis.kind == "instants":
+        return f"{axis.start} to {axis.stop}"  # type: ignore[union-attr]
+    return f"{axis.edges[0]:.12g} to {axis.edges[-1]:.12g}"

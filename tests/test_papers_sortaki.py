@@ -1,0 +1,317 @@
+"""SORTaki run again: the published numbers, the baseline they hang on, and a small run from end to end."""
+
+import importlib.util
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dphist
+from dphist import law
+from dphist.accuracy import FineTotals, GroupTotals, error_model_from_dict
+from dphist.bench import grid, papers
+from dphist.bench.data import Source
+from dphist.bench.papers import sortaki, tables
+from dphist.bench.papers.tables import Pair
+from dphist.domain import Domain, Integers
+from dphist.errors import OutputError, UsageError
+from dphist.groups import Groups
+from dphist.kernels.transforms import Multiples
+from dphist.steps import partition
+from dphist.workload import make_workload
+
+LINE = Domain((Integers(0, 63),))
+# The Identity rows of Tables III and VI: what is asked, of how many bins and records, and the printed error.
+IDENTITY = {
+    "bins, epsilon 1": ("points", 500_000, 7_500_000, "power-shuffled", "1", 0.267e-6),
+    "bins, epsilon 0.1": ("points", 500_000, 7_500_000, "power-shuffled", "0.1", 26.67e-6),
+    "small ranges, epsilon 1": ("small", 48_000, 1_000_000, "heaps", "1", 0.11e-4),
+    "small ranges, epsilon 0.1": ("small", 48_000, 1_000_000, "heaps", "0.1", 11.0e-4),
+}
+
+
+def identity_error(method, what):
+    workload, n, scale, shape, epsilon, published = IDENTITY[what]
+    # Ranges share bins, so that fewer of their errors are independent: more trials.
+    trials = 2 if workload == "points" else 10
+    cell = grid.Cell(Source(what, shape, n, scale), epsilon, workload, method, trials=trials)
+    rows = grid.run([cell], out=None, jobs=1, progress=False)
+    return np.mean([row["scaled"] for row in rows]), published
+
+
+class TestTheIdentityRows:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("what", IDENTITY)
+    def test_laplace_reproduces_them_within_2_percent(self, what):
+        found, published = identity_error("laplace", what)
+        assert found == pytest.approx(published, rel=0.02)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("what", [what for what in IDENTITY if what.endswith("0.1")])
+    def test_identity_reproduces_them_at_epsilon_a_tenth(self, what):
+        found, published = identity_error("identity", what)
+        assert found == pytest.approx(published, rel=0.02)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("what", [what for what in IDENTITY if what.endswith(" 1")])
+    def test_identity_is_8_percent_better_at_epsilon_1(self, what):
+        """The paper draws on the reals, variance 2/epsilon^2 = 2; on whole records it is 2a/(1-a)^2 = 1.841.
+
+        Both are private to the same epsilon: counts are whole, so noise between them hides nothing. At
+        epsilon 0.1 whole numbers are fine steps against the noise, and the difference is gone.
+        """
+        a = math.exp(-1)
+        exact = 2 * a / (1 - a) ** 2
+        assert exact == pytest.approx(1.841, abs=1e-3)
+        found, published = identity_error("identity", what)
+        assert found == pytest.approx(published * exact / 2, rel=0.02)
+
+
+class TestLaplace:
+    def test_its_noise_is_fine_and_its_error_is_known_exactly(self):
+        x = np.arange(500) * 10
+        release = dphist.from_counts(x, epsilon=1, method="laplace")
+        steps = (release.raw - x) * 1024
+        assert np.array_equal(steps, np.rint(steps))
+        assert np.mean(steps % 1024 == 0) < 0.05, "not on whole records"
+        assert release.error.variances() == pytest.approx(np.full(500, 2.0), rel=1e-6)
+        # Continuous Laplace noise of scale 1 is within log(20) with probability 0.95.
+        assert release.error.margin(7, 8, level=0.95) == pytest.approx(math.log(20), abs=2e-3)
+        assert release.sum(3, 9).level == 0.95
+
+    def test_95_percent_intervals_hold_in_95_percent_of_bins(self):
+        release = dphist.from_counts(np.zeros(20_000, int), epsilon="1/2", method="laplace")
+        width = release.error.bin_margins(level=0.95)
+        assert (width == width[0]).all()
+        assert np.mean(np.abs(release.raw) <= width) == pytest.approx(0.95, abs=0.008)
+        assert (np.abs(release.raw) <= release.error.joint(level=0.999999)).all()
+
+    def test_its_error_model_survives_a_file_and_knows_groups(self, tmp_path):
+        groups = Groups(np.array([0, 1, 4, 5]))
+        for scale in (2048.0, np.array([1024.0, 2048.0, 4096.0])):
+            model = FineTotals(GroupTotals(groups, scale), 1024)
+            again = error_model_from_dict(model.to_dict())
+            assert isinstance(again, FineTotals)
+            each = np.broadcast_to(scale, 3)
+            wanted = [law.quantile(each[0], 0.9) / 1024, *[math.nan] * 3, law.quantile(each[2], 0.9) / 1024]
+            assert again.bin_margins(level=0.9) == pytest.approx(wanted, nan_ok=True)
+            assert again.margin(0, 4, level=0.9) == model.margin(0, 4, level=0.9)
+            assert again.margin(0, 2, level=0.9) is None
+            assert again.words == model.base.words
+        release = dphist.from_counts(np.arange(9), epsilon=1, method="laplace")
+        release.save(tmp_path / "r.json")
+        assert dphist.load(tmp_path / "r.json").sum(2, 5) == release.sum(2, 5)
+
+    def test_at_a_tiny_epsilon_the_steps_are_coarser_and_the_sampler_can_draw(self):
+        release = dphist.from_counts(np.arange(5), epsilon="1/1000000000", method="laplace")
+        assert release.error.grid == 256
+        assert release.error.variances() == pytest.approx(np.full(5, 2e18), rel=1e-6)
+
+    def test_one_record_changes_the_answers_by_the_bound_and_huge_counts_do_not_overflow(self):
+        queries = Multiples(4, 1024)
+        x = np.array([0, 7, (1 << 51) - 1, 1 << 53])
+        for bin in range(4):
+            change = queries(x + np.eye(4, dtype=np.int64)[bin]) - queries(x)
+            assert 0 <= change.sum() == np.abs(change).sum() <= queries.bound() == 1024
+        assert queries(x).tolist() == [0, 7168, ((1 << 51) - 1) << 10, 1 << 61]
+
+
+class TestThePublishedNumbers:
+    @pytest.mark.parametrize("table", sortaki.TABLES, ids=lambda t: t.name)
+    def test_every_row_has_a_number_in_every_column(self, table):
+        assert {len(row) for row in table.errors.values()} == {len(table.columns)}
+        assert all(value > 0 for row in table.errors.values() for value in row)
+        assert set(table.errors) <= set(sortaki.METHODS)
+        assert {name for name, _, _ in table.columns} <= set(sortaki.DATASETS)
+
+    @pytest.mark.parametrize("table", sortaki.TABLES, ids=lambda t: t.name)
+    def test_the_identity_rows_are_what_the_noise_alone_makes(self, table):
+        """Twice the mean length of a query, over epsilon^2 and the records: a check of all that was typed."""
+        for (name, epsilon, _), printed in zip(table.columns, table.errors["Identity"], strict=True):
+            n, scale, *_ = sortaki.DATASETS[name]
+            workload = make_workload(table.workload, n)
+            length = workload.coverage().sum() / workload.size
+            error = 2 * length / float(epsilon) ** 2 / scale / table.unit
+            assert printed == pytest.approx(error, abs=0.0051), (name, epsilon)
+
+    def test_columns_that_two_tables_share_agree(self):
+        """The paper prints sDAWA on Wage-Per-Hour differently in Tables VIII and IX, and so do we."""
+        seen = {}
+        for table in sortaki.TABLES:
+            for method, row in table.errors.items():
+                for where, value in zip(table.columns, row, strict=True):
+                    seen.setdefault((table.workload, method, where), set()).add(value)
+        differ = {key[1:] for key, values in seen.items() if len(values) > 1}
+        assert differ == {("sDAWA", ("Wage-Per-Hour", e, "0.9")) for e in ("1", "0.5")}
+
+
+class TestBuilding:
+    def test_a_share_replaces_the_split(self):
+        made = sortaki.build("sdwf@0.3", LINE)
+        assert (made.split.initialize, made.split.estimate) == (Fraction(3, 10), Fraction(7, 10))
+        assert made.name == "sdwf@0.3"
+
+    def test_a_paid_partition_gets_a_quarter_of_the_rest(self):
+        split = sortaki.build("sdawa@0.3", LINE).split
+        assert (split.initialize, split.partition, split.estimate) == (
+            Fraction(3, 10),
+            Fraction(7, 40),
+            Fraction(21, 40),
+        )
+
+    def test_methods_are_as_the_paper_runs_them(self):
+        assert sortaki.build("dpc@0.5", LINE).partition == partition.KdTree(xi=0.25)
+        assert isinstance(sortaki.build("stgahp-plain@0.5", LINE).partition, partition.Greedy)
+        assert isinstance(sortaki.build("ahp@0.5", LINE).partition, partition.AhpGreedy)
+        assert sortaki.build("dawa", LINE).name == "dawa"
+
+    @pytest.mark.parametrize(
+        "label", ["dawa@0.5", "sdwf@1", "sdwf@0", "sdwf@x", "sdwf@1/0", "noisefirst@0.5"]
+    )
+    def test_a_share_that_makes_no_sense_is_refused(self, label):
+        with pytest.raises(UsageError, match="is not understood; write 'sdwf@0.3'"):
+            sortaki.build(label, LINE)
+
+    def test_an_unknown_method_is_met_with_a_suggestion(self):
+        with pytest.raises(UsageError, match="Did you mean 'sdwf'"):
+            sortaki.build("sdwff@0.5", LINE)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """All data sets with 128 bins, and three columns of two tables."""
+    small = {
+        name: (128, 20_000, groups, shape, draw)
+        for name, (_, _, groups, shape, draw) in sortaki.DATASETS.items()
+    }
+    monkeypatch.setattr(sortaki, "DATASETS", small)
+    some = [
+        columns_of(t, {"III": [0, 7], "IX": [3]}[t.name]) for t in sortaki.TABLES if t.name in ("III", "IX")
+    ]
+    monkeypatch.setattr(sortaki, "TABLES", tuple(some))
+
+
+def columns_of(table, kept):
+    errors = {method: tuple(row[i] for i in kept) for method, row in table.errors.items()}
+    return replace(table, columns=tuple(table.columns[i] for i in kept), errors=errors)
+
+
+@pytest.mark.slow
+def test_a_small_run_writes_tables_pictures_and_a_page(tiny, monkeypatch, tmp_path):
+    monkeypatch.setitem(sortaki.METHODS, "DPC", "dcp*")  # there is no such method: the rest must go on
+    np.save(tmp_path / "NETTRACE.n4096.npy", np.arange(4096) % 7)
+    out = papers.reproduce("sortaki", out=tmp_path / "a" / "b", quick=True, data=tmp_path, jobs=1)
+    assert out == tmp_path / "a" / "b"
+    written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert written == {
+        *("README.md", "tables.md", "rows.jsonl", "rows.parquet", "table-III.png", "table-IX.png"),
+    }
+    text, page = ((out / name).read_text("utf-8") for name in ("tables.md", "README.md"))
+    assert "### Table III" in text and "### Table IX" in text and "Table IV" not in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| DPC |")]
+    assert [len(row) - 1 for row in rows if "failed" in row[1]] == [2, 1]
+    assert "Made by `dphist bench paper sortaki --quick --data" in page
+    assert "**Failed:** dcp@0.3: UsageError: there is no method 'dcp'." in page
+    assert "real: NETTRACE.n4096.npy" in page
+    assert "| Identity | 3 |" in page, "every column is compared"
+    assert "What does not agree, and the likely reason" in page
+    assert (out / "table-IX.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_repeats_nothing(tiny, monkeypatch, tmp_path):
+    monkeypatch.setattr(sortaki, "TABLES", (columns_of(sortaki.TABLES[0], [1]),))
+    for _ in range(2):
+        sortaki.reproduce(out=tmp_path, quick=True, data=None, jobs=1, backend=None)
+        rows = (tmp_path / "rows.jsonl").read_text("utf-8").splitlines()
+        assert len(rows) == len(set(rows))
+
+
+class TestPapers:
+    def test_an_unknown_paper_is_met_with_a_suggestion(self, tmp_path):
+        with pytest.raises(UsageError, match="there is no paper 'sortak'. Did you mean 'sortaki'"):
+            papers.reproduce("sortak", out=tmp_path / "out", quick=True, data=None)
+        assert not (tmp_path / "out").exists()
+
+    def test_a_folder_of_data_must_be_there_and_results_need_a_folder(self, tmp_path):
+        with pytest.raises(UsageError, match="there is no folder"):
+            papers.reproduce("ahp", out=tmp_path / "out", quick=True, data=tmp_path / "gone")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OutputError, match="cannot be made"):
+            papers.reproduce("ahp", out=tmp_path / "file", quick=True, data=None)
+
+    @pytest.mark.parametrize("module", papers.PAPERS.values())
+    def test_every_paper_has_a_module(self, module):
+        assert importlib.util.find_spec(module) is not None
+
+
+class TestTables:
+    def test_a_table_has_a_heading_a_note_and_figures_to_the_right(self):
+        rows = [
+            {"method": "a|b", "error": 0.26667, "words": "x"},
+            {"method": "c", "error": None, "words": "y"},
+        ]
+        text = tables.table(rows, columns=["method", "error", "words"], title="T", note="Why.")
+        assert text.splitlines() == [
+            "### T",
+            "",
+            "Why.",
+            "",
+            "| method | error | words |",
+            "| --- | ---: | --- |",
+            "| a\\|b | 0.267 | x |",
+            "| c |  | y |",
+        ]
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            *((0.0, "0"), (123456.7, "123,457"), (1e-5, "1.00e-05"), (math.nan, ""), (26.67, "26.7")),
+            *((7_500_000, "7,500,000"), ("as is", "as is"), (np.int64(1024), "1,024"), (True, "True")),
+        ],
+    )
+    def test_figures_have_three_digits(self, value, text):
+        assert tables.number(value) == text
+
+    def test_ranks_and_their_correlation(self):
+        assert tables.ranks([3.0, 1.0, 3.0, 0.5]).tolist() == [3.5, 2.0, 3.5, 1.0]
+        assert tables.spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+        assert tables.spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+        assert tables.spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+        assert math.isnan(tables.spearman([1, 1], [1, 2]))
+
+    def test_the_best_share_the_first_place(self):
+        assert tables.best({"a": 1.0, "b": 1.04, "c": 1.06}) == ("a", "b")
+
+    def test_the_verdict_follows_from_the_figures(self):
+        pairs = [
+            Pair("I", "c", "A", 1.0, 1.0),
+            Pair("I", "c", "B", 2.0, 3.0),
+            Pair("I", "c", "C", 90.0, 9.0),
+            Pair("I", "c", "D", None, 1.0),
+            Pair("I", "c", "ours", 5.0, None),
+        ]
+        (column,) = tables.agreement(pairs)
+        assert column["rank correlation"] == pytest.approx(1)
+        assert (column["best here"], column["same winner"]) == ("A", "yes")
+        assert column["within a factor 2"] == "2 of 3"
+        text = tables.verdict(pairs, lambda p: f"Because of {p.method}:")
+        assert "Of 3 published figures, 2 are met within a factor of 2." in text
+        assert "the same in 1 of 1 columns" in text
+        assert "- Because of C: 1 cells (1 with a larger error here, 0 with a smaller one): C 1." in text
+        swapped = [replace(p, ours=p.published and 1 / p.published) for p in pairs]
+        (column,) = tables.agreement(swapped)
+        assert column["rank correlation"] < 0 and column["same winner"] == "no"
+        assert "No figure can be compared" in tables.verdict([pairs[-1]], lambda p: "")
+
+    def test_each_cell_shows_both_figures_and_places(self):
+        pairs = [
+            Pair("I", "c", "A", 1.0, 4.0),
+            Pair("I", "c", "B", 2.0, 3.0),
+            Pair("I", "c", "ours", 9.0, None),
+        ]
+        text = tables.beside(pairs, title="Table I")
+        assert "| A | 1 / 4 |" in text and "| ours | 9 |" in text
+        assert "| A | 1 / 2 |" in text and "| B | 2 / 1 |" in text
