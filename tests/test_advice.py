@@ -17,6 +17,7 @@ import pytest
 import dphist
 from dphist import advice, cli
 from dphist.advice import advise, cache_folder
+from dphist.bench import advice as benchmark
 from dphist.domain import Domain, Integers, Regular
 from dphist.errors import UsageError
 from dphist.mechanisms import CATALOGUE
@@ -382,3 +383,20 @@ def test_time_is_not_lost_on_many_bins():
     start = time.process_time()
     advise(100_000, scale=1e6, epsilon=1, methods=["identity", "hb"])
     assert time.process_time() - start < 5
+
+
+class TestBenchmark:
+    def test_it_needs_the_real_histograms(self, tmp_path):
+        with pytest.raises(UsageError, match=r"there is no .*ADULTFRANK.n4096.npy"):
+            benchmark.main(["--data", str(tmp_path)])
+
+    def test_the_descriptions_are_those_of_the_shapes(self):
+        assert set(benchmark.NEAREST.values()) <= set(dphist.shapes.SHAPES)
+
+    @pytest.mark.slow
+    def test_a_target_is_compared_with_the_truth(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(benchmark, "TRIALS", 3)
+        np.save(tmp_path / "x.npy", dphist.shapes.draw("sparse", n=4096, scale=20_000, seed=77))
+        found = benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 0.5)
+        assert 0.5 < found["ratio"] < 2  # it is what it was said to look like
+        assert benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 1000) is None

@@ -1,8 +1,10 @@
 """Calibrated intervals: what they cost, what they rest on, and whether they hold what they say."""
 
+import contextlib
 import dataclasses
 import json
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dphist
-from dphist import law, shapes
+from dphist import cli, law, shapes
 from dphist.accuracy import GroupTotals, TreeTotals
 from dphist.bench.data import Source
 from dphist.bench.error import Cell, coverage, main, summary, table
@@ -221,6 +223,18 @@ def test_the_front_door_takes_calibrate():
     assert release.parameters["shares"]["calibrate"] == "1/5"
     small = dphist.from_counts([3, 4, 5], epsilon="0.0000001", method="uniform", calibrate="0.1")
     assert np.isfinite(small.intervals()[0]).all()
+
+
+def test_the_command_line_takes_calibrate(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ages.csv").write_text("age\n" + "\n".join(str(i % 90) for i in range(900)) + "\n")
+    words = "publish ages.csv --column age --bins 90 --range 0 90 --epsilon 1 --method s2 --calibrate 0.1"
+    for more in ("--dry-run", "--ledger l.db --out r.json"):
+        monkeypatch.setattr(sys, "argv", ["dphist", *words.split(), *more.split()])
+        with contextlib.suppress(SystemExit):
+            cli.main()
+    assert "0.1 of epsilon" in capsys.readouterr().out
+    assert dphist.load("r.json").parameters["shares"]["calibrate"] == "1/10"
 
 
 def test_a_grid_has_intervals_for_its_cells():

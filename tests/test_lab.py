@@ -139,6 +139,14 @@ def test_csv_files_that_hold_no_counts_are_refused(tmp_path, text, message):
     assert str(file) in str(caught.value)
 
 
+def test_a_file_of_something_else_is_not_quoted(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("name,age\nJohn Smith,41\n")
+    with pytest.raises(DataError) as caught:
+        data.read(file)
+    assert "Smith" not in str(caught.value) and "41" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [

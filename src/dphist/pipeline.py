@@ -188,6 +188,12 @@ def _describe(step: object) -> dict[str, Any]:
     if not dataclasses.is_dataclass(step) or isinstance(step, type):
         return {"step": _name(step)}
     fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
-    return {"step": _name(step)} | {
-        k: v if isinstance(v, bool | int | float | str) or v is None else str(v) for k, v in fields.items()
-    }
+    return {"step": _name(step)} | {k: _plain(v) for k, v in fields.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, Pipeline):
+        return value.name
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)

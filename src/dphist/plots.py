@@ -116,10 +116,12 @@ class Picture:
             ) from error
         return target
 
-    def to_altair(self) -> altair.Chart | altair.LayerChart:
+    def to_altair(self) -> altair.Chart | altair.LayerChart | altair.ConcatChart:
         """Return the picture as an Altair chart, to restyle or combine with others."""
         import altair
 
+        if "concat" in self.spec:
+            return altair.ConcatChart.from_dict(self.spec, validate=False)
         kind = altair.LayerChart if "layer" in self.spec else altair.Chart
         # Validating every row of the data takes minutes for a heat map, and the tests validate the shape.
         return kind.from_dict(self.spec, validate=False)

@@ -109,7 +109,7 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
     values = nonneg(release.raw)
     if not values.sum() > 0:
         raise UsageError(f"the earlier release {name!r} holds no positive counts; name a shape instead.")
-    return Pattern(f"like {name}", values)
+    return Pattern(f"like {name}", values, lasting=not release.simulated)
 
 
 def _public(counts: Any, domain: Domain, name: str) -> Pattern:
@@ -235,7 +235,7 @@ class Preview:
         )
 
     def _subtitle(self) -> str:
-        return f"{self._words()}; SIMULATED: not private, no data read"
+        return f"{self._words()}; SIMULATED: not private, no records read"
 
     def _repr_html_(self) -> str:
         try:

@@ -121,10 +121,15 @@ def read(path: Path) -> Ints:
     """
     try:
         x = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path)
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a file of counts: {error}.") from None
+    except (ValueError, EOFError):  # whose text may quote the file, and nobody knows yet that it is public
+        raise DataError(
+            f"{path} is not a file of counts: it needs numbers alone, one column in the order of the bins or "
+            "a grid of them, in .csv with at most one line of titles, or a plain array in .npy."
+        ) from None
     return _whole(x, path)
 
 
@@ -137,10 +142,12 @@ def _csv(path: Path) -> NDArray[np.float64]:
     titled = bool(lines) and not all(_is_number(cell) for cell in lines[0].split(","))
     body = lines[titled:]
     if not body:
-        raise ValueError("it holds no numbers")
+        raise DataError(f"{path} holds no numbers.")
     x = np.loadtxt(body, delimiter=",", ndmin=2, comments=None, dtype=np.float64)
     if x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
-        raise ValueError("it looks like bins and their counts; keep the counts alone, in order of the bins")
+        raise DataError(
+            f"{path} looks like bins and their counts: keep the counts alone, in order of the bins."
+        )
     return np.asarray(x.ravel() if 1 in x.shape else x)
 
 

@@ -81,7 +81,7 @@ def advise(
     if as_json:
         typer.echo(json.dumps(advice.to_dict()))
         return
-    typer.echo(f"{advice.question()} (simulated on made-up data; nothing read, nothing spent)")
+    typer.echo(f"{advice.question()} (simulated; no private records read, nothing spent)")
     header = advice.header()
     print_table(header, advice.cells(), right=header[1:], width=max(screen_width(SCREEN), SCREEN))
     typer.echo(advice.words())

@@ -70,6 +70,8 @@ def compare(
     """Rank methods by their error on public or made-up data; spends nothing."""
     from dphist.bench import compare as lab
 
+    if data:
+        say("warning: this runs without privacy: use public data only.")
     question = lab.ask(
         files=data or (),
         like=like or (),
@@ -83,8 +85,6 @@ def compare(
     command = shlex.join(["dphist", *sys.argv[1:]])
     if out is not None:
         lab.claim(out, command=command)
-    if data:
-        say("warning: this runs without privacy: use public data only.")
     if trials < FEW:
         say(f"note: {trials} trials tell few methods apart; take 10 or more before you choose.")
     with _resumable(out):

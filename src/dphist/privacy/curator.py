@@ -259,6 +259,7 @@ class Curator:
         centres, classes = (np.asarray(a) for a in (centres, classes))
         if any(a.dtype != np.int64 or a.shape != (groups.k,) for a in (centres, classes)):
             raise UsageError(f"{groups.k} groups need as many centres and classes, of int64.")
+        grid = int(grid)  # a narrower integer could wrap, and with it the scale of the noise
         if not 1 <= grid <= 1 << 16 or classes.min() < -1 or not 0 <= classes.max() < groups.k:
             raise UsageError(
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."

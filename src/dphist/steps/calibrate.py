@@ -27,6 +27,7 @@ from dphist.steps.protocols import Estimated
 
 _POINTS = Fraction(2, 5)  # of the share, for single bins; the rest is for parts of groups, which are fewer
 _BIN_CLASSES, _CUT_CLASSES, _RUNS = 4, 2, 4
+_CLEAR = 20  # how many times the noise's scale the records of a class shall be
 _GRID, _WIDEST = 1 << 8, 2.0**38
 _LAPLACE, _NORMAL = math.sqrt(0.5), 0.78  # E|X| of noise with standard deviation 1: of a total, of several
 _SQUARE = 1.8  # E[X^2] over E|X|^2, between a normal and a Laplace variable
@@ -51,7 +52,10 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
 
     # Twice used noise has singled out bins because of their noise: they are no better known than the others.
     counted = (sizes > 1) | (noise is not None)
-    classes = _classes(np.abs(values), sizes, counted, most=_BIN_CLASSES)
+    # So many classes that the noise on a sum is small beside the records in it.
+    records = float(np.abs(values[counted]) @ sizes[counted])
+    most = min(max(int(records / (_CLEAR * curator.scale(points))), 1), _BIN_CLASSES)
+    classes = _classes(np.abs(values), sizes, counted, most=most)
     sums, scale = _distances(
         curator, Groups.singletons(groups.n), estimated.values, groups.spread(classes), share=points
     )
