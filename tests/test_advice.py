@@ -141,9 +141,9 @@ class TestError:
         with pytest.raises(UsageError, match="needs no data"):
             ask(error=10_000)
 
-    def test_tiny_errors_are_reached_by_noise_that_rounds_to_nothing(self):
-        found = ask(error=1e-4, methods=["identity"])
-        assert 5 < found.best.epsilon < 100
+    def test_small_errors_are_reached_where_hardly_any_bin_gets_noise(self):
+        found = ask(error=0.1, methods=["identity"])
+        assert 2.5 < found.best.epsilon < 4  # 2 exp(-epsilon) records in the mean: 3
 
 
 class TestLike:
@@ -400,3 +400,17 @@ class TestBenchmark:
         found = benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 0.5)
         assert 0.5 < found["ratio"] < 2  # it is what it was said to look like
         assert benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 1000) is None
+
+
+def test_an_error_too_small_to_be_seen_is_refused():
+    with pytest.raises(UsageError, match="too small to be told from none"):
+        dphist.advise(12, scale=10_000, error=1e-9, methods=["identity"])
+
+
+def test_a_file_of_counts_may_begin_with_a_title(tmp_path):
+    (tmp_path / "a.csv").write_text("count\n" + "\n".join(map(str, range(12))))
+    with pytest.warns(UserWarning, match="must be public"):
+        found = dphist.advise(
+            12, scale=10_000, epsilon=1, like=str(tmp_path / "a.csv"), methods=["identity", "uniform"]
+        )
+    assert found.best.method == "identity"

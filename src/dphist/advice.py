@@ -37,8 +37,8 @@ from dphist.workload import Ranges, Rectangles, Workload, make_workload
 SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
 # Every method that was best somewhere on generated shapes of three sizes, and the well-known ones.
 LINE = (
-    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "o+s2", "dpc", "s2-auto", "hb", "dawa",
-    "dawa2", "greedyh-tuned", "hats", "noisefirst", "efpa", "privelet", "adaptivegrid", "uniformgrid",
+    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "wf-auto", "o+s2", "dpc", "s2-auto", "hb",
+    "dawa", "dawa2", "greedyh-tuned", "hats", "noisefirst", "efpa", "privelet", "adaptivegrid", "uniformgrid",
 )  # fmt: skip
 GRID = (
     "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "o+s2", "dawa", "dawa2", "hb", "privelet",
@@ -53,6 +53,9 @@ LARGE = (
 )  # fmt: skip
 # Methods that do the same whatever the data are: their error is known beforehand.
 FIXED = ("identity", "h", "hb", "hay", "hats", "greedyh", "greedyh-tuned", "privelet", "geometric-tree")
+# Runs of these take up to half a second: they get no more than needed, and no epsilon is worked out for them
+# unless they are asked for by name.
+SLOW = ("wf-auto",)
 _LARGE = 1 << 15  # bins from which only methods that take a moment are tried
 _CONTENDERS = 8  # methods that are looked at closely, after a first look at all
 _SOLVED = 6  # methods whose epsilon is worked out for an error
@@ -273,6 +276,8 @@ def advise(
     answer = records * float(queries.coverage().sum()) / (place.n * queries.size)
     target = math.nan if error is None else _target(error, answer)
     pipelines = _suitable(methods, place, queries)
+    if methods is None and error is not None:
+        pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
     looks = patterns(like, place, SHAPES[::2] if place.n > _LARGE else SHAPES)
     at_most = whole(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
@@ -303,10 +308,15 @@ def _at(study: _Study, epsilon: Fraction) -> Found:
     near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
     # Those that may belong to the first few, as far as these runs can tell, are settled.
     bar = study.mean(near[:_RIVALS][-1], epsilon, study.many)
-    rivals = [m for m in near if study.mean(m, epsilon, study.many) - 2 * study.doubt(m, epsilon) <= bar]
+    rivals = [
+        m
+        for m in near
+        if m not in SLOW and study.mean(m, epsilon, study.many) - 2 * study.doubt(m, epsilon) <= bar
+    ]
     runs = {m: study.settle(m, epsilon) if m in rivals else study.many for m in near}
     close = _ranked(near, lambda m: study.mean(m, epsilon, runs[m]))
-    rows = [study.row(m, epsilon, runs[m], around=epsilon) for m in close]
+    drawn = [m for m in close if m not in SLOW or m == close[0]]
+    rows = [study.row(m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
     rows += [study.row(m, epsilon, study.few) for m in rough[_CONTENDERS:]]
     return tuple(rows), _sure(study, rows), ()
 
@@ -318,6 +328,12 @@ def _for(study: _Study, target: float) -> Found:
         raise UsageError(
             f"an error of {short(target)} records per query needs no data at all: records spread evenly are "
             f"off by {short(nothing)}. Ask for less than that."
+        )
+    if target < study.finest:
+        raise UsageError(
+            f"an error of {short(target)} records per query is too small to be told from none by trying: "
+            "noise is in whole records, and hardly any bin would get some. Ask for "
+            f"{short(study.finest)} or more."
         )
     first = next(iter(study.pipelines))
     guess = _clamp(study.mean(first, Fraction(1), study.few) / target)
@@ -463,6 +479,11 @@ class _Study:
         most = _MOST_LISTED if isinstance(queries, Ranges) else _MOST_RUNS
         self.most = self.many if isinstance(queries, Rectangles) or domain.n > _LARGE else most
 
+    @property
+    def finest(self) -> float:
+        """The least error that few runs can tell: some twenty bins in all must be off by a record."""
+        return 20 / (self.few * self._domain.n)
+
     def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
         """Return the mean absolute error per query of the first runs; each run has other data and noise."""
         known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
@@ -503,8 +524,9 @@ class _Study:
     def row(self, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None) -> Expected:
         """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
         errors, looks = self.errors(method, epsilon, runs), len(self._looks)
-        steps = () if around is None else (_round_epsilon(around, k) for k in (-2, -1, 0, 1, 2))
-        curve = {e: self.mean(method, e, self.few) for e in steps if _LEAST <= e <= _MOST}
+        steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
+        along = (_round_epsilon(around or epsilon, k) for k in steps)
+        curve = {e: self.mean(method, e, self.few) for e in along if _LEAST <= e <= _MOST}
         # Fewer runs were made along the curve; where there are more, they tell by how much those were off.
         first = float(errors[: self.few].mean())
         curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}

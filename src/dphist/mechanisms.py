@@ -14,6 +14,7 @@ from typing import Literal
 from dphist.domain import Domain
 from dphist.errors import UsageError, did_you_mean
 from dphist.pipeline import Pipeline, Split
+from dphist.steps import auto as auto_step
 from dphist.steps import (
     bisect,
     estimate,
@@ -183,6 +184,18 @@ def sdwf_auto(domain: Domain) -> Pipeline:
     """sdwf with the penalty per group that noisy counts, halved, say is best."""
     best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="auto")
     return _sorted(best, estimate.WeightedMeans(), F("0.9"))
+
+
+def wf_auto(domain: Domain) -> Pipeline:
+    """sdwf-auto with neighbouring bins grouped, nothing sorted."""
+    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="auto")
+    return Pipeline(
+        initialize=initialize.Noisy(),
+        order=_line(domain),
+        partition=best,
+        estimate=estimate.WeightedMeans(),
+        split=Split(initialize=F("0.98"), estimate=F("0.02")),
+    )
 
 
 def _ordered_l1(candidates: Literal["all", "powers"]) -> Pipeline:
@@ -384,6 +397,28 @@ def adaptivegrid(domain: Domain) -> Pipeline:
     return Pipeline(estimate=grids.AdaptiveGrid())
 
 
+def auto(domain: Domain) -> Pipeline:
+    """A method chosen by private features of the data, from a table learnt on made-up data."""
+    trees = auto_step.trees_for(domain).values()
+    names = dict.fromkeys(name for tree in trees for name in auto_step.leaves(tree))
+    choices = tuple(variant(name, domain) for name in (*names, *({auto_step.UNREAD} - set(names))))
+    return Pipeline(estimate=auto_step.Auto(choices=choices))
+
+
+def variant(label: str, domain: Domain) -> Pipeline:
+    """Return a method of the catalogue; ``dawa2@0.3`` spends 0.3 on what comes before its estimate."""
+    name, _, share = label.partition("@")
+    made = make_pipeline(name, domain)
+    if not share:
+        return made
+    before = made.split.initialize + made.split.partition
+    factor = F(share) / before
+    first, second = made.split.initialize * factor, made.split.partition * factor
+    return replace(
+        made, name=label, split=Split(initialize=first, partition=second, estimate=1 - first - second)
+    )
+
+
 _S1 = partition.L1(candidates="all")
 _S2 = partition.Optimal(formula=formulas.Constant())
 _MM = estimate.WorkloadTree(queries="ranges")
@@ -448,6 +483,12 @@ METHODS = (
         "sdwf-auto",
         sdwf_auto,
         "As sdwf, with a penalty per group chosen from the noisy counts (ours).",
+        _SORTAKI,
+    ),
+    Method(
+        "wf-auto",
+        wf_auto,
+        "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
         _SORTAKI,
     ),
     Method("o+s1", o_s1, "Bins ordered privately, then s1; both steps paid for.", _ENGINEERING),
@@ -532,6 +573,12 @@ METHODS = (
     Method("hybridtree", hybridtree, "A quadtree whose upper cuts are private medians.", _CORMODE),
     Method("uniformgrid", uniformgrid, "Equal boxes, as many as a noisy total allows.", _GRIDS),
     Method("adaptivegrid", adaptivegrid, "A coarse grid, finer boxes where it is full.", _GRIDS),
+    Method(
+        "auto",
+        auto,
+        "Chooses among the methods above by a few private features of the data (ours).",
+        "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)",
+    ),
 )
 CATALOGUE = {method.name: method for method in METHODS}
 

@@ -132,7 +132,7 @@ def _public(counts: Any, domain: Domain, name: str) -> Pattern:
 
 
 def _read(path: Path) -> Any:
-    how = "write one count per line (.csv), or an array of numpy (.npy)"
+    how = "write one count per line (.csv, a line of titles may come first), or an array of numpy (.npy)"
     if path.suffix.lower() not in (".npy", ".csv", ".txt"):
         raise UsageError(
             f"{path.name!r} is no file of counts or release: {how}; releases end in .json or .parquet."
@@ -142,10 +142,20 @@ def _read(path: Path) -> Any:
             return np.load(path, allow_pickle=False)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an empty file is only warned of
-            return np.loadtxt(path, delimiter=",", ndmin=1)
+            lines = path.read_text("utf-8-sig").splitlines()
+            titled = bool(lines) and not _is_number(lines[0].split(",")[0])
+            return np.loadtxt(lines[titled:], delimiter=",", ndmin=1)
     except (ValueError, OSError, EOFError, UserWarning):
         # The message of numpy would quote what stands in the file.
-        raise DataError(f"{path.name!r} cannot be read as counts: {how}, without a header.") from None
+        raise DataError(f"{path.name!r} cannot be read as counts: {how}.") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _warn(text: str) -> None:

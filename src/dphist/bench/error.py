@@ -185,7 +185,7 @@ def table(rows: Sequence[Row]) -> str:
         "**bold** misses one. Below each: the median half-width over the median true error, for bins and for "
         "ranges, and the band's median half-width over the largest error.",
         "",
-        f"Within the limits: {sum(r['pass'] for r in rows)} of {len(rows)} cells.",
+        f"Within the limits: {sum(r['pass'] for r in rows)} of {len(rows)} cells. {_misses(rows)}",
         "",
     ]
     for method in dict.fromkeys(r["method"] for r in rows):
@@ -197,6 +197,18 @@ def table(rows: Sequence[Row]) -> str:
             lines.append(f"| {dataset} | " + " | ".join(_shown(own[dataset, e]) for e in epsilons) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _misses(rows: Sequence[Row]) -> str:
+    """Return how many cells miss which limit, and by how much at worst."""
+    parts = []
+    for name, least in (("points", LEAST), ("ranges", LEAST), ("joint", JOINT)):
+        below = [r[name] for r in rows if r[name] < least]
+        above = [r[name] for r in rows if r[name] > MOST and name != "joint"]
+        what = {"points": "bins", "ranges": "ranges", "joint": "band"}[name]
+        parts += [f"{what} below in {len(below)}, the worst {100 * min(below):.1f} %"] if below else []
+        parts += [f"{what} above in {len(above)}, the worst {100 * max(above):.1f} %"] if above else []
+    return f"Of the others: {'; '.join(parts)}." if parts else ""
 
 
 def _shown(row: Row) -> str:
