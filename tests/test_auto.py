@@ -74,6 +74,13 @@ class TestLevels:
         doubled = Level("totals", 2, 4, 9)(2 * x), Level("totals", 2, 4, 9)(2 * np.array([1, 0, 9, 9]))
         assert np.abs(doubled[0] - doubled[1]).max() == 2  # what a sensitivity of 2 looks like here
 
+    def test_an_order_that_counts_a_bin_twice_is_refused(self):
+        for order in ([0, 0], [1, 2], [2, 0]):
+            with pytest.raises(UsageError, match="each of them once"):
+                Level("totals", 1, 4, 8, order=np.array(order))
+        with pytest.raises(UsageError, match="at least 1"):
+            Level("totals", 1, 0, 8)
+
     def test_the_nearest_level_wins(self):
         x = np.array([0, 0, 0, 0, 8, 8, 1, 3])
         assert Level("totals", 1, 4, steps=8)(x).argmax() == 3  # 4 + 4 + 1 + 3 of 32

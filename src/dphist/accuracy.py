@@ -71,7 +71,8 @@ class GroupTotals:
         return (
             "exact for ranges made of whole groups: the noise on every group's total is known; a 95 % "
             "interval contains the true count in at least 95 % of releases. No interval for a range that "
-            f"cuts a group: how records lie inside a group was not measured. {once}"
+            "cuts a group: how records lie inside a group was not measured; releases made with calibrate= "
+            f"pay for that, and give one. {once}"
         )
 
     def variances(self) -> Floats:
@@ -215,7 +216,7 @@ class TreeTotals:
             "the noise on every total of the tree is known, and so is the variance of every range of "
             "whole groups; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
             "in about 95 % of releases, for this query alone. Ranges that cut a group have none: how records "
-            "lie inside a group was not measured"
+            "lie inside a group was not measured; releases made with calibrate= pay for that, and give one"
         )
 
     @cached_property

@@ -374,7 +374,8 @@ def real(folder: Path, out: Path, *, jobs: int, trials: int) -> Iterator[Row]:
         if method == "auto" or (source.name, float(epsilon), workload, method) in near
     ]
     second = grid.run(again, out=out, jobs=jobs)
-    found = {(row["cell"], row["trial"]): row for row in (*first, *second)}  # more trials of the same cell
+    # The first trials of the second round are those of the first.
+    found = {tuple(row[k] for k in (*cell, "method", "trial")): row for row in (*first, *second)}
     lines = metrics.summarise(found.values(), by=(*cell, "method"), value="mean_squared")
     regret: dict[str, dict[tuple[Any, ...], float]] = {}
     for line in metrics.regret(lines, cell=cell):

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from dphist.errors import UsageError
 from dphist.groups import Ints
 from dphist.kernels import deviations
 
@@ -40,6 +41,14 @@ class Level:
     cap: int
     steps: int
     order: Ints | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.cap, self.steps) < 1:
+            raise UsageError("levels need blocks, a cap and steps of at least 1.")
+        if self.order is not None and (np.bincount(self.order) != 1).any():
+            raise UsageError(
+                "an order of bins has each of them once."
+            )  # twice would double what a record moves
 
     def candidates(self, n: int) -> int:
         """Return how many levels there are."""
