@@ -398,7 +398,7 @@ def adaptivegrid(domain: Domain) -> Pipeline:
 
 
 def auto(domain: Domain) -> Pipeline:
-    """A method chosen by private features of the data, from a table learnt on made-up data."""
+    """A method chosen by the workload and private features, from a table learnt on made-up data."""
     trees = auto_step.trees_for(domain).values()
     names = dict.fromkeys(name for tree in trees for name in auto_step.leaves(tree))
     choices = tuple(variant(name, domain) for name in (*names, *({auto_step.UNREAD} - set(names))))
@@ -576,7 +576,7 @@ METHODS = (
     Method(
         "auto",
         auto,
-        "Chooses among the methods above by a few private features of the data (ours).",
+        "Chooses one of the others by the workload and, where it pays, by private features (ours).",
         "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)",
     ),
 )
