@@ -9,7 +9,7 @@ if a limit is missed.
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import os
 import subprocess
 import sys
@@ -24,10 +24,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from dphist.advice import FIXED, advise
-from dphist.bench.core import Row, _row, _say
+from dphist.bench.core import Row, _report, _row, _run, _say
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
-from dphist.errors import DphistError, UsageError
+from dphist.errors import UsageError
 from dphist.mechanisms import METHODS, make_pipeline
 from dphist.preview import simulated_values
 from dphist.workload import make_workload
@@ -65,13 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise UsageError(
             f"there is no {missing[0]}: give the folder of DPBench's 1-D histograms with --data."
         )
-    missed = 0
-    for figures in (ranks(files, given.jobs, given.quick), targets(files, given.jobs, given.quick), times()):
-        for row in figures:
-            print(json.dumps(row), flush=True)
-            missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    parts = (ranks(files, given.jobs, given.quick), targets(files, given.jobs, given.quick), times())
+    return _report(itertools.chain.from_iterable(parts))
 
 
 def ranks(files: dict[str, Path], jobs: int, quick: bool) -> Iterator[Row]:
@@ -247,8 +242,4 @@ def _true(counts: Counts, method: str, workload: str, epsilon: str, trials: int)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,10 +26,9 @@ from numpy.typing import NDArray
 
 from dphist import shapes
 from dphist.bench import data, grid, metrics
-from dphist.bench.core import Row, _row, _say
+from dphist.bench.core import Row, _report, _row, _run, _say
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
-from dphist.errors import DphistError
 from dphist.groups import Floats, Ints
 from dphist.mechanisms import CATALOGUE, variant
 from dphist.privacy.curator import Curator
@@ -412,21 +410,12 @@ def main(arguments: list[str] | None = None) -> int:
     if given.what == "train":
         train(given.out, jobs=given.jobs)
         return 0
-    missed = 0
     if given.what == "held-out":
         rows = made_up(given.out, count=100, jobs=given.jobs)
     else:
         rows = real(given.data, given.out, jobs=given.jobs, trials=given.trials)
-    for row in rows:
-        print(json.dumps(row), flush=True)
-        missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    return _report(rows)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

@@ -10,10 +10,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,14 +29,8 @@ SCALE = 10
 
 def main() -> int:
     """Print every figure and return 1 if one misses its limit."""
-    missed = 0
-    for figures in (samplers, pipeline, starting, ledger.race, ledger.kill):
-        _say(f"{figures.__name__} ...")
-        for row in figures():
-            print(json.dumps(row), flush=True)
-            missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    parts = (samplers, pipeline, starting, ledger.race, ledger.kill)
+    return _report(_in_turn({figures.__name__: figures for figures in parts}))
 
 
 def samplers(*, n: int = DRAWS, peer_n: int = 100_000) -> Iterator[Row]:
@@ -172,13 +166,35 @@ def _row(
     return found | {"unit": unit, "limit": limit, "pass": passed}
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _in_turn(parts: Mapping[str, Callable[[], Iterable[Row]]]) -> Iterator[Row]:
+    """Yield the figures of every part, and say which is at work."""
+    for name, figures in parts.items():
+        _say(f"{name} ...")
+        yield from figures()
 
 
-if __name__ == "__main__":
+def _report(rows: Iterable[Row]) -> int:
+    """Print figures as they come; return 1 if one misses its limit."""
+    missed = 0
+    for row in rows:
+        print(json.dumps(row), flush=True)
+        missed += not row["pass"]
+    _say(f"{missed} limits missed" if missed else "all within their limits")
+    return int(missed > 0)
+
+
+def _run(main: Callable[[], int]) -> NoReturn:
+    """Run a benchmark as a command."""
     try:
         sys.exit(main())
     except DphistError as error:
         _say(f"error: {error}")
         sys.exit(error.exit_code)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    _run(main)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from dphist.bench.core import Row, _say
+from dphist.bench.core import Row, _run, _say
 from dphist.bench.data import Source, folder, shapes_as
 from dphist.calibration import Calibrated
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
-from dphist.errors import DphistError, UsageError
+from dphist.errors import UsageError
 from dphist.groups import Floats
 from dphist.mechanisms import make_pipeline
 from dphist.privacy.curator import Curator
@@ -230,8 +229,4 @@ def _marked(share: float, least: float, most: float) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import math
 import subprocess
 import sys
@@ -23,9 +22,8 @@ import numpy as np
 
 import dphist
 from dphist import law
-from dphist.bench.core import Row, _fastest, _row, _say
+from dphist.bench.core import Row, _fastest, _in_turn, _report, _row, _run, _say
 from dphist.domain import Domain, Integers
-from dphist.errors import DphistError
 from dphist.groups import Floats, Ints
 from dphist.kernels import changepoints, costs, deviations, intervals, segments
 from dphist.mechanisms import CATALOGUE, make_pipeline
@@ -49,7 +47,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with 1D/*.npy, real histograms")
     parser.add_argument("--trials", type=int, default=20, help="of every method on every histogram")
     given = parser.parse_args(arguments)
-    missed = 0
 
     def real() -> dict[str, Ints]:
         return _real(given.data)
@@ -64,13 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         "penalties": lambda: penalties(real() | made_up(), trials=-(-given.trials // 2)),
         "quality": lambda: quality(real(), trials=given.trials),
     }
-    for name, figures in parts.items():
-        _say(f"{name} ...")
-        for row in figures():
-            print(json.dumps(row), flush=True)
-            missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    return _report(_in_turn(parts))
 
 
 def whole_releases(*, sizes: tuple[int, ...] = (1_000_000, 10_000_000)) -> Iterator[Row]:
@@ -394,8 +385,4 @@ def _least_l1(x: Ints, price: int) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

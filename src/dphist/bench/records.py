@@ -8,20 +8,20 @@ Memory is the peak of a process of its own.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
-from dphist.bench.core import Row, _fastest, _row, _say
+from dphist.bench.core import Row, _fastest, _in_turn, _report, _row, _run, _say
 from dphist.domain import Domain, Regular
-from dphist.errors import DphistError, UsageError
+from dphist.errors import UsageError
 from dphist.records import count
 
 LIMIT = "2GB"
@@ -36,15 +36,13 @@ _BY_HAND = f"""
 
 def main() -> int:
     """Print every figure and return 1 if one misses its limit."""
-    missed = 0
-    for figures in (files, persons, engines, grid):
-        _say(f"{figures.__name__} ...")
-        with tempfile.TemporaryDirectory(prefix="dphist-bench-") as folder:
-            for row in figures(Path(folder)):
-                print(json.dumps(row), flush=True)
-                missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    parts = (files, persons, engines, grid)
+    return _report(_in_turn({figures.__name__: partial(_in_a_folder, figures) for figures in parts}))
+
+
+def _in_a_folder(figures: Callable[[Path], Iterator[Row]]) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="dphist-bench-") as folder:
+        yield from figures(Path(folder))
 
 
 def files(folder: Path, *, n: int = 50_000_000, repeats: int = 5) -> Iterator[Row]:
@@ -160,8 +158,4 @@ def _peak(path: Path, *columns: str, unit: str | None = None) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dphist.bench.core import Row, _row, _say
-from dphist.errors import DphistError
+from dphist.bench.core import Row, _report, _row, _run, _say
 from dphist.groups import Ints
 
 LINE = (
@@ -38,12 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given:
         print(json.dumps(_one(given[0], given[1])))
         return 0
-    missed = 0
-    for row in figures():
-        print(json.dumps(row), flush=True)
-        missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    return _report(figures())
 
 
 def figures() -> Iterator[Row]:
@@ -87,8 +81,4 @@ def _counts(kind: str) -> tuple[Ints, Ints]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)

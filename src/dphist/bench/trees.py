@@ -8,7 +8,6 @@ code is 1 if a limit is missed. Times are CPU time, the minimum of the repeats; 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
@@ -20,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import dphist
-from dphist.bench.core import Row, _fastest, _row, _say
+from dphist.bench.core import Row, _fastest, _in_turn, _report, _row, _run, _say
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
-from dphist.errors import DphistError
 from dphist.groups import Floats, Groups, Ints
 from dphist.kernels import tree_variances, trees, tuning
 from dphist.mechanisms import make_pipeline
@@ -58,7 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with 1D/*.npy, real histograms")
     parser.add_argument("--trials", type=int, default=20, help="of every method on every histogram")
     given = parser.parse_args(arguments)
-    missed = 0
     parts: dict[str, Callable[[], Iterator[Row]]] = {
         "fixed workloads": fixed_workloads,
         "listed ranges": listed_ranges,
@@ -68,13 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         "properties of dawa": properties,
         "real histograms": lambda: real(given.data, trials=given.trials),
     }
-    for name, figures in parts.items():
-        _say(f"{name} ...")
-        for row in figures():
-            print(json.dumps(row), flush=True)
-            missed += not row["pass"]
-    _say(f"{missed} limits missed" if missed else "all within their limits")
-    return int(missed > 0)
+    return _report(_in_turn(parts))
 
 
 def random_ranges(n: int, m: int = QUERIES) -> Ranges:
@@ -291,8 +282,4 @@ def _power_law(n: int) -> Ints:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DphistError as error:
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
+    _run(main)
