@@ -64,6 +64,28 @@ def test_an_unknown_penalty_is_refused():
         Optimal(penalty="automatic")
 
 
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_cautious_takes_no_noise_for_filled_bins_and_finds_those_that_are(scale):
+    """Of many empty bins with one large, noise alone lifts some by ln n scales: auto believes them at times."""
+    x = np.zeros(2048, dtype=np.int64)
+    x[700] = round(100 * scale)
+    rough, final = law.variance(scale), law.variance(50 * scale)
+    found = {"auto": [], "cautious": []}
+    for seed in range(40):
+        h = noisy(x, scale, seed)
+        for penalty, cuts in found.items():
+            cuts.append(Optimal(Unbiased(weighted=True), penalty=penalty).cut(h, rough, final).tolist())
+    assert sum(cut != [0, 700, 701, 2048] for cut in found["cautious"]) <= 2
+    assert sum(cut != [0, 700, 701, 2048] for cut in found["auto"]) >= 4
+
+
+def test_cautious_leaves_bins_alone_that_all_differ():
+    x = np.random.default_rng(5).integers(0, 10_000, 500)
+    h = noisy(x, 1.0, 1)
+    for penalty in ("auto", "cautious"):
+        assert Optimal(Unbiased(weighted=True), penalty=penalty).cut(h, 2.0, 2e4).size > 450
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_public_noise_has_the_law_it_claims(scale):
     n = 200_000

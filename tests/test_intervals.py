@@ -233,8 +233,14 @@ def test_the_command_line_takes_calibrate(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["dphist", *words.split(), *more.split()])
         with contextlib.suppress(SystemExit):
             cli.main()
-    assert "0.1 of epsilon" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "0.1 of epsilon" in said.out and "nothing was calibrated" not in said.err
     assert dphist.load("r.json").parameters["shares"]["calibrate"] == "1/10"
+    alone = [*words.replace("s2", "identity").split(), "--ledger", "l.db", "--out", "i.json"]
+    monkeypatch.setattr(sys, "argv", ["dphist", *alone])
+    with contextlib.suppress(SystemExit):
+        cli.main()
+    assert "nothing was calibrated: every bin stands alone" in capsys.readouterr().err
 
 
 def test_a_grid_has_intervals_for_its_cells():

@@ -62,7 +62,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("records", [0, -1, 1.5, True, 2**60])
     def test_bad_numbers_of_records(self, records):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="records"):
             plan().preview(records=records)
 
     def test_everything_says_that_it_is_simulated(self):

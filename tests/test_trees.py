@@ -97,7 +97,8 @@ def test_a_release_of_a_tree_carries_its_error_through_a_file(method, tmp_path):
     assert low.shape == (128,)
     joint_low, joint_high = again.intervals(joint=True)
     known = ~np.isnan(low)
-    assert (joint_high - joint_low)[known].min() > (high - low)[known].min()
+    assert (joint_high - joint_low > high - low)[known].all()  # a partition may leave no bin alone
+    assert known.all() or method in ("s2+h", "dawa")
 
 
 def test_a_range_that_cuts_a_group_has_no_interval_and_says_why():

@@ -150,6 +150,8 @@ class Plan:
             like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
         look = pattern(like, self.domain)
+        if whole(records, "records") < 1:
+            raise UsageError(f"records says how many there may be: at least 1, not {records}.")
         made_up = look.draw(self.domain, whole(records, "records"), 0)
         unit = _unit(self.unit, self.max_contributions)
         counts = Counts(made_up, self.domain, self.max_contributions, unit)

@@ -188,7 +188,7 @@ def sdwf_auto(domain: Domain) -> Pipeline:
 
 def wf_auto(domain: Domain) -> Pipeline:
     """sdwf-auto with neighbouring bins grouped, nothing sorted."""
-    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="auto")
+    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="cautious")
     return Pipeline(
         initialize=initialize.Noisy(),
         order=_line(domain),

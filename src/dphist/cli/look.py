@@ -47,6 +47,8 @@ def _ask(release: Release, part: list[str], level: float) -> Estimate:
     """Return the answer to a query whose parts stand one after the other, axis by axis."""
     axes = release.domain.axes
     labelled = [axis.kind == "categories" for axis in axes]
+    if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
+        raise UsageError(f"no such option: {flag}; dphist query --help lists them.")
     if len(axes) == 1 and labelled[0]:
         return release.sum(part, level=level)
     if len(axes) == 1 and len(part) == 1 and axes[0].kind == "integers":

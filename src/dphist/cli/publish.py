@@ -142,6 +142,8 @@ def publish(
             if out is not None and saved.name != out.name:
                 say(f"warning: {out} was taken by somebody else meanwhile.")
             say(f"release: {saved}")
+        if plan.calibrate is not None and release.error.to_dict()["kind"] != "calibrated":
+            say("note: nothing was calibrated: every bin stands alone, and its error is known.")
         drawn = plot is None or _draw(release, plot, saved)
         if as_json:
             typer.echo(release.to_json())

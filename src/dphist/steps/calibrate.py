@@ -32,6 +32,7 @@ _GRID, _WIDEST = 1 << 8, 2.0**38
 _LAPLACE, _NORMAL = math.sqrt(0.5), 0.78  # E|X| of noise with standard deviation 1: of a total, of several
 _SQUARE = 1.8  # E[X^2] over E|X|^2, between a normal and a Laplace variable
 _SHARED = 0.8  # the variance of |X| over its squared mean, likewise
+_WARY = 0.4  # of the doubt about a measured sum, added to it where everything hangs on that one
 _TOGETHER = 0.4  # how far bins are off together: 0 is independently, 1 is all in one direction
 
 
@@ -189,8 +190,10 @@ def _runs(
     each = math.sqrt(float(np.average(bias**2, weights=groups.sizes)))
     prior = np.repeat(_summed(np.array([each]), np.array([length])), runs.k)
     doubt = math.sqrt(2 * scale**2 + 0.6 * float(noise @ noise))
-    total, ones = float(sums[0]), np.ones(runs.k, dtype=np.int64)
-    return Runs(length, float(fitted(noise, prior, ones, total, least=total, most=total + doubt).mean()))
+    # One sum for all ranges: where chance made it small, every one of them would be too narrow.
+    total, ones = float(sums[0]) + _WARY * doubt, np.ones(runs.k, dtype=np.int64)
+    most = float(sums[0]) + doubt
+    return Runs(length, float(fitted(noise, prior, ones, total, least=total, most=most).mean()))
 
 
 def _rough(groups: Groups, estimated: Estimated, distance: float, several: NDArray[np.bool_]) -> Rough | None:

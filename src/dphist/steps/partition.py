@@ -83,21 +83,26 @@ class Optimal(_OnRough):
         penalty: ``published`` charges a group what the formula says. ``auto`` charges up to n rough
             variances in place of one: as many as would have been best on one half of the rough counts,
             judged by the other half (`formulas.Halves`). It takes a search for each of about log n
-            choices, and wants rough counts as they were measured, not thresholded ones.
+            choices, and wants rough counts as they were measured, not thresholded ones. ``cautious`` is
+            ``auto`` that does not believe a few bins which noise alone may have lifted out of many.
     """
 
     formula: Formula = field(default_factory=Unbiased)
-    penalty: Literal["published", "auto"] = "published"
+    penalty: Literal["published", "auto", "cautious"] = "published"
 
     def __post_init__(self) -> None:
-        if self.penalty not in ("published", "auto"):
-            raise UsageError(f"penalty is 'published' or 'auto', not {self.penalty!r}.")
+        if self.penalty not in ("published", "auto", "cautious"):
+            raise UsageError(f"penalty is 'published', 'auto' or 'cautious', not {self.penalty!r}.")
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Minimise the formula exactly."""
         ordered = bool((h[1:] >= h[:-1]).all())
-        factor = self._factor(h, rough, final, ordered) if self.penalty == "auto" else 1.0
-        return _least(h, self._charged(factor, rough, final, h.size), ordered)
+        factor = 1.0 if self.penalty == "published" else self._factor(h, rough, final, ordered)
+        while True:
+            found = _least(h, self._charged(factor, rough, final, h.size), ordered)
+            if self.penalty != "cautious" or factor >= _believable(h.size, found.size - 1):
+                return found
+            factor *= math.sqrt(2)
 
     def _charged(self, factor: float, rough: float, final: float, n: int) -> Penalty:
         """Return the formula's penalty with ``factor`` rough variances per group in place of one."""
@@ -317,6 +322,15 @@ def _factors(n: int) -> Iterator[float]:
     while factor <= n:
         yield factor
         factor *= 2 if factor < 16 else 4
+
+
+def _believable(n: int, k: int) -> float:
+    """Return how many rough variances per group make k groups of n bins unlikely to be noise.
+
+    Of n noises the k largest exceed ln(n/k) scales, and a variance is two squared scales. Both halves of an
+    outlier have it, so that halving alone, though right in the mean, takes it for real whenever it happens.
+    """
+    return (1 + math.log(n / k)) ** 2 / 2
 
 
 def _numbers(formula: Formula, rough: float, final: float, n: int) -> dict[str, float]:

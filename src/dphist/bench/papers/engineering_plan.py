@@ -104,7 +104,7 @@ def trials(method: str, n: int, *, quick: bool) -> int:
     slow = _weight(method, n)
     if quick:
         return 2 if slow > 1e8 else 5 if slow > 1e7 else 10
-    return 30 if slow > 1e8 else 100
+    return 10 if slow > 1e8 else 100
 
 
 def real_files(folder: Path | None) -> tuple[Source, ...]:
