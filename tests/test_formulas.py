@@ -66,7 +66,7 @@ def test_an_unknown_penalty_is_refused():
 
 @pytest.mark.parametrize("scale", [1.0, 40.0])
 def test_cautious_takes_no_noise_for_filled_bins_and_finds_those_that_are(scale):
-    """Of many empty bins with one large, noise alone lifts some by ln n scales: auto believes them at times."""
+    """Noise alone lifts one of n empty bins by ln n scales, which auto believes at times."""
     x = np.zeros(2048, dtype=np.int64)
     x[700] = round(100 * scale)
     rough, final = law.variance(scale), law.variance(50 * scale)
