@@ -180,3 +180,9 @@ class TestCharts:
 )
 def test_short_numbers(number, text):
     assert short(number) == text
+
+
+def test_a_file_of_bins_and_counts_is_told_apart(tmp_path):
+    (tmp_path / "c.csv").write_text("bin,count\n0,4\n1,5\n2,6\n")
+    with pytest.raises(DataError, match="bins and their counts"):
+        plan().preview(like=tmp_path / "c.csv")

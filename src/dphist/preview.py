@@ -138,24 +138,12 @@ def _read(path: Path) -> Any:
             f"{path.name!r} is no file of counts or release: {how}; releases end in .json or .parquet."
         )
     try:
-        if path.suffix.lower() == ".npy":
-            return np.load(path, allow_pickle=False)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # an empty file is only warned of
-            lines = path.read_text("utf-8-sig").splitlines()
-            titled = bool(lines) and not _is_number(lines[0].split(",")[0])
-            return np.loadtxt(lines[titled:], delimiter=",", ndmin=1)
-    except (ValueError, OSError, EOFError, UserWarning):
+        return shapes.read_numbers(path)
+    except DataError:
+        raise
+    except (ValueError, OSError, EOFError):
         # The message of numpy would quote what stands in the file.
         raise DataError(f"{path.name!r} cannot be read as counts: {how}.") from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _warn(text: str) -> None:

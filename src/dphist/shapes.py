@@ -10,11 +10,13 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.errors import UsageError, did_you_mean
+from dphist.errors import DataError, UsageError, did_you_mean
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,6 +51,35 @@ class Like:
     n: int
     scale: int
     shape: str
+
+
+def read_numbers(path: Path) -> NDArray[Any]:
+    """Return the numbers of a public file: an array in .npy, else a column or a grid with commas between.
+
+    One line of titles may come first. A ValueError, EOFError or OSError says that it cannot be read; its text
+    may quote the file, which may be private by mistake, and must not be shown.
+    """
+    if path.suffix.lower() == ".npy":
+        found: NDArray[Any] = np.load(path, allow_pickle=False)
+        return found
+    lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
+    titled = bool(lines) and not all(_is_number(cell) for cell in lines[0].split(","))
+    if not lines[titled:]:
+        raise DataError(f"{path} holds no numbers.")
+    x = np.loadtxt(lines[titled:], delimiter=",", ndmin=2, comments=None, dtype=np.float64)
+    if x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
+        raise DataError(
+            f"{path} looks like bins and their counts: keep the counts alone, in order of the bins."
+        )
+    return np.asarray(x.ravel() if 1 in x.shape else x)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def draw(shape: str | Shape | ArrayLike, *, n: int, scale: int, seed: int = 0) -> Ints:

@@ -120,7 +120,7 @@ def read(path: Path) -> Ints:
     after an optional line of titles.
     """
     try:
-        x = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path)
+        x = shapes.read_numbers(path)
     except DataError:
         raise
     except OSError as error:
@@ -135,28 +135,6 @@ def read(path: Path) -> Ints:
 
 def _label(path: Path) -> str:
     return path.name.split(".")[0] or path.name
-
-
-def _csv(path: Path) -> NDArray[np.float64]:
-    lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
-    titled = bool(lines) and not all(_is_number(cell) for cell in lines[0].split(","))
-    body = lines[titled:]
-    if not body:
-        raise DataError(f"{path} holds no numbers.")
-    x = np.loadtxt(body, delimiter=",", ndmin=2, comments=None, dtype=np.float64)
-    if x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
-        raise DataError(
-            f"{path} looks like bins and their counts: keep the counts alone, in order of the bins."
-        )
-    return np.asarray(x.ravel() if 1 in x.shape else x)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _whole(x: NDArray[Any], path: Path) -> Ints:
