@@ -65,7 +65,7 @@ def read_numbers(path: Path) -> NDArray[Any]:
     lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
     titled = bool(lines) and not all(_is_number(cell) for cell in lines[0].split(","))
     if not lines[titled:]:
-        raise DataError(f"{path} holds no numbers.")
+        raise DataError(f"{path} holds no numbers: write one count per line.")
     x = np.loadtxt(lines[titled:], delimiter=",", ndmin=2, comments=None, dtype=np.float64)
     if x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
         raise DataError(
