@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import advice, cli
-from dphist.advice import advise, cache_folder
+from dphist import advice, cli, study
+from dphist.advice import advise
 from dphist.bench import advice as benchmark
 from dphist.domain import Domain, Integers, Regular
 from dphist.errors import UsageError
@@ -209,7 +209,7 @@ class TestKept:
     def test_the_second_question_runs_nothing(self, cache, monkeypatch):
         first = [ask(epsilon="0.3"), ask(error=30)]
         assert len(list(cache.iterdir())) == 1  # two questions about the same data
-        monkeypatch.setattr(advice, "simulated_values", lambda *a, **k: pytest.fail("it ran"))
+        monkeypatch.setattr(study, "simulated_values", lambda *a, **k: pytest.fail("it ran"))
         assert [ask(epsilon="0.3"), ask(error=30)] == first
 
     def test_other_questions_are_not_confused(self, cache):
@@ -250,7 +250,7 @@ class TestKept:
     def test_the_folder_is_the_user_s(self, monkeypatch):
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", "/home/somebody")
-        assert cache_folder() == Path("/home/somebody/.cache/dphist/advice")
+        assert study.cache_folder() == Path("/home/somebody/.cache/dphist/advice")
 
     def test_pipelines_of_one_s_own_are_not_kept(self, cache):
         own = dphist.Pipeline(name="identity", partition=dphist.steps.partition.Whole())

@@ -6,33 +6,28 @@ simulated noise; what was found is kept on disk, so that the second question is 
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dphist.api import Bins, Plan, WorkloadLike
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers, shown, whole
 from dphist.errors import UsageError
-from dphist.groups import Floats
 from dphist.mechanisms import make_pipeline
 from dphist.pipeline import Pipeline
 from dphist.plots import Picture, curves_chart
-from dphist.preview import LikeData, Pattern, patterns, short, simulated_values
+from dphist.preview import LikeData, patterns, short
 from dphist.privacy.ledger import as_decimal, parse_epsilon
+from dphist.study import MANY_BINS, Study
 from dphist.version import __version__
-from dphist.workload import Ranges, Rectangles, Workload, make_workload
+from dphist.workload import Workload, make_workload
 
 SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
 # Every method that was best somewhere on generated shapes of three sizes, and the well-known ones.
@@ -56,15 +51,11 @@ FIXED = ("identity", "h", "hb", "hay", "hats", "greedyh", "greedyh-tuned", "priv
 # Runs of these take up to half a second: they get no more than needed, and no epsilon is worked out for them
 # unless they are asked for by name.
 SLOW = ("wf-auto",)
-_LARGE = 1 << 15  # bins from which only methods that take a moment are tried
 _CONTENDERS = 8  # methods that are looked at closely, after a first look at all
 _SOLVED = 6  # methods whose epsilon is worked out for an error
 _RIVALS = 4  # methods at the top; what may be among them gets more runs, until its error is known well
-_KNOWN = 0.02  # which is: its standard error is this part of it
-_MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
 _LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the epsilons that are tried for an error
 _CLOSE = 0.03  # how near the error must come to the one asked for
-_FORMAT = 1  # of what is kept on disk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,10 +269,10 @@ def advise(
     pipelines = _suitable(methods, place, queries)
     if methods is None and error is not None:
         pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
-    looks = patterns(like, place, SHAPES[::2] if place.n > _LARGE else SHAPES)
+    looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
     at_most = whole(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
-    study = _Study(place, queries, records, at_most, pipelines, looks, named)
+    study = Study(place, queries, records, at_most, pipelines, looks, named)
     study.recall()
     found = _at(study, budget) if budget is not None else _for(study, target)
     study.keep()
@@ -302,7 +293,7 @@ def advise(
 Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
 
 
-def _at(study: _Study, epsilon: Fraction) -> Found:
+def _at(study: Study, epsilon: Fraction) -> Found:
     """Rank the methods at one epsilon: all of them roughly, then the best of them closely."""
     rough = _ranked(study.pipelines, lambda m: study.mean(m, epsilon, study.few))
     near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
@@ -316,12 +307,12 @@ def _at(study: _Study, epsilon: Fraction) -> Found:
     runs = {m: study.settle(m, epsilon) if m in rivals else study.many for m in near}
     close = _ranked(near, lambda m: study.mean(m, epsilon, runs[m]))
     drawn = [m for m in close if m not in SLOW or m == close[0]]
-    rows = [study.row(m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
-    rows += [study.row(m, epsilon, study.few) for m in rough[_CONTENDERS:]]
+    rows = [_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
+    rows += [_row(study, m, epsilon, study.few) for m in rough[_CONTENDERS:]]
     return tuple(rows), _sure(study, rows), ()
 
 
-def _for(study: _Study, target: float) -> Found:
+def _for(study: Study, target: float) -> Found:
     """Find the epsilon that each method needs for an error; the cheapest comes first."""
     nothing = study.without_data()
     if target >= nothing:
@@ -359,11 +350,11 @@ def _for(study: _Study, target: float) -> Found:
         )
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
-    rows = [study.row(m, reached[m], study.many, around=reached[order[0]]) for m in order]
+    rows = [_row(study, m, reached[m], study.many, around=reached[order[0]]) for m in order]
     return tuple(rows), _sure(study, rows), tuple(never.items())
 
 
-def _solve(study: _Study, method: str, target: float, guess: Fraction) -> Fraction | None:
+def _solve(study: Study, method: str, target: float, guess: Fraction) -> Fraction | None:
     """Return the epsilon at which a method's error is the target, or None if it never comes down to it."""
 
     def error(epsilon: Fraction) -> float:
@@ -411,6 +402,30 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
     return Fraction(f"{math.exp(a + min(max(share, 0.1), 0.9) * (b - a)):.3g}")
 
 
+def _row(
+    study: Study, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None
+) -> Expected:
+    """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
+    errors, looks = study.errors(method, epsilon, runs), len(study.looks)
+    steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
+    along = (_round_epsilon(around or epsilon, k) for k in steps)
+    curve = {e: study.mean(method, e, study.few) for e in along if _LEAST <= e <= _MOST}
+    # Fewer runs were made along the curve; where there are more, they tell by how much those were off.
+    first = float(errors[: study.few].mean())
+    curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
+    curve[epsilon] = float(errors.mean())
+    return Expected(
+        method=method,
+        epsilon=epsilon,
+        error=float(errors.mean()),
+        least=float(errors.min()),
+        most=float(errors.max()),
+        runs=errors.size,
+        shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
+        curve=tuple(sorted((float(e), y) for e, y in curve.items())),
+    )
+
+
 def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
     """Return the methods by their error, one of those that do the very same."""
     by_error = sorted(methods, key=error)
@@ -421,7 +436,7 @@ def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
     return kept
 
 
-def _sure(study: _Study, rows: Sequence[Expected]) -> str:
+def _sure(study: Study, rows: Sequence[Expected]) -> str:
     """Say how clear the choice between the first and the second is."""
     if len(rows) == 1:
         return "It was the only method compared."
@@ -451,163 +466,6 @@ def _sure(study: _Study, rows: Sequence[Expected]) -> str:
     if others and best.epsilon == next_.epsilon:
         told += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
     return told
-
-
-class _Study:
-    """What is known of the errors of methods on some patterns of data; what is missing is simulated."""
-
-    def __init__(
-        self,
-        domain: Domain,
-        queries: Workload,
-        records: int,
-        sensitivity: int,
-        pipelines: dict[str, Pipeline],
-        looks: tuple[Pattern, ...],
-        named: bool,
-    ) -> None:
-        self.pipelines, self._named = pipelines, named
-        self._domain, self._queries, self._records = domain, queries, records
-        self._sensitivity, self._looks = sensitivity, looks
-        self._data: dict[int, Counts] = {}
-        self._known: dict[str, dict[str, list[float]]] = {}
-        self._new = False
-        # Few bins give few errors to average over, and many bins take long.
-        times = 4 if domain.n <= 256 else 2 if domain.n <= _LARGE else 1
-        self.few = len(looks) if len(looks) > 1 else 4 if domain.n <= _LARGE else 2
-        self.many = self.few * times
-        most = _MOST_LISTED if isinstance(queries, Ranges) else _MOST_RUNS
-        self.most = self.many if isinstance(queries, Rectangles) or domain.n > _LARGE else most
-
-    @property
-    def finest(self) -> float:
-        """The least error that few runs can tell: some twenty bins in all must be off by a record."""
-        return 20 / (self.few * self._domain.n)
-
-    def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
-        """Return the mean absolute error per query of the first runs; each run has other data and noise."""
-        known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
-        for run in range(len(known), runs):
-            counts = self._counts(run)
-            values = simulated_values(
-                self.pipelines[method], counts, self._queries, epsilon=epsilon, trial=run
-            )
-            known.append(self._queries.mean_absolute_error(values - counts.values))
-            self._new = True
-        return np.array(known[:runs])
-
-    def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
-        """Return the error averaged over the first runs."""
-        return float(self.errors(method, epsilon, runs).mean())
-
-    def doubt(self, method: str, epsilon: Fraction, runs: int | None = None) -> float:
-        """Return the standard error of the mean, the shapes' own differences left out."""
-        errors, looks = self.errors(method, epsilon, runs or self.many), len(self._looks)
-        within = np.concatenate([errors[k::looks] - errors[k::looks].mean() for k in range(looks)])
-        return float(within.std() / math.sqrt(errors.size))
-
-    def settle(self, method: str, epsilon: Fraction) -> int:
-        """Return how many runs it takes to know the mean well: sums vary far more than single bins."""
-        runs = self.many
-        while runs < self.most and self.doubt(method, epsilon, runs) > _KNOWN * self.mean(
-            method, epsilon, runs
-        ):
-            runs = min(2 * runs, self.most)
-        return runs
-
-    def without_data(self) -> float:
-        """Return the error of a guess that spreads the records evenly, at no epsilon at all."""
-        each = self._records / self._domain.n
-        runs = (self._counts(run).values for run in range(self.few))
-        return float(np.mean([self._queries.mean_absolute_error(each - x) for x in runs]))
-
-    def row(self, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None) -> Expected:
-        """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
-        errors, looks = self.errors(method, epsilon, runs), len(self._looks)
-        steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
-        along = (_round_epsilon(around or epsilon, k) for k in steps)
-        curve = {e: self.mean(method, e, self.few) for e in along if _LEAST <= e <= _MOST}
-        # Fewer runs were made along the curve; where there are more, they tell by how much those were off.
-        first = float(errors[: self.few].mean())
-        curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
-        curve[epsilon] = float(errors.mean())
-        return Expected(
-            method=method,
-            epsilon=epsilon,
-            error=float(errors.mean()),
-            least=float(errors.min()),
-            most=float(errors.max()),
-            runs=errors.size,
-            shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(self._looks)),
-            curve=tuple(sorted((float(e), y) for e, y in curve.items())),
-        )
-
-    def _counts(self, run: int) -> Counts:
-        if run not in self._data:
-            sample, k = divmod(run, len(self._looks))
-            made_up = self._looks[k].draw(self._domain, self._records, sample)
-            self._data[run] = Counts(made_up, self._domain, self._sensitivity)
-        return self._data[run]
-
-    # ---- kept on disk -------------------------------------------------------------------------------
-
-    def _file(self) -> Path | None:
-        """Return where the errors are kept, or None.
-
-        Counts that somebody vouches for leave no trace, and a pipeline of one's own may change.
-        """
-        if not all(look.lasting for look in self._looks):
-            return None
-        if not self._named:
-            return None
-        question = {
-            "format": _FORMAT,
-            "dphist": __version__,
-            "shape": self._domain.shape,
-            "scale": self._records,
-            "sensitivity": self._sensitivity,
-            "workload": self._queries.to_dict(),
-            "looks": [look.key for look in self._looks],
-        }
-        text = json.dumps(question, sort_keys=True)
-        with suppress(RuntimeError):  # nobody's home
-            return cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}.json"
-        return None
-
-    def recall(self) -> None:
-        """Read what was found before; a file that is not ours or is broken is as good as none."""
-        file = self._file()
-        if file is None:
-            return
-        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-            kept = json.loads(file.read_text("utf-8"))
-            self._known = {
-                str(method): {str(Fraction(e)): [_error(x) for x in errors] for e, errors in by.items()}
-                for method, by in kept["errors"].items()
-            }
-
-    def keep(self) -> None:
-        """Write what was found, whole or not at all; a place that cannot be written to is no matter."""
-        file = self._file()
-        if file is None or not self._new:
-            return
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as partial:
-                json.dump({"format": _FORMAT, "errors": self._known}, partial)
-            Path(partial.name).replace(file)
-
-
-def cache_folder() -> Path:
-    """Return the folder in which simulated errors are kept; it may be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dphist" / "advice"
-
-
-def _error(number: object) -> float:
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
-        raise ValueError("no error")
-    return float(number)
 
 
 def _domain(domain: Any) -> Domain:
@@ -656,7 +514,7 @@ def _suitable(
             raise UsageError("methods must have different names.")
         return {p.name: p for p in made}
     found = {}
-    usual = ((LINE, LARGE), (GRID, LARGE_GRID))[len(domain.axes) - 1][domain.n > _LARGE]
+    usual = ((LINE, LARGE), (GRID, LARGE_GRID))[len(domain.axes) - 1][domain.n > MANY_BINS]
     for name in usual:
         pipeline = make_pipeline(name, domain)
         with suppress(UsageError):
