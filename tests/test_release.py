@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dphist
 from dphist import law
 from dphist.accuracy import GroupTotals, Unknown
 from dphist.domain import Categories, Domain, Integers, Regular, Variable
@@ -1090,3 +1092,39 @@ def test_plot_draws_saves_and_refuses(tmp_path):
     assert "where age > 3" in both.plot().spec["title"]["subtitle"][0]
     with pytest.raises(UsageError, match="grid"):
         grid.plot(truth=[1, 2, 3, 4])
+
+
+class TestInstants:
+    @pytest.fixture
+    def release(self):
+        axis = dphist.Instants("2024-03-29", "2024-04-12", freq="1d", tz="Europe/Berlin")
+        return dphist.from_counts([1000] * 14, epsilon=1, edges=axis)
+
+    def test_quantiles_are_told_by_the_clock(self, release):
+        middle = release.quantile(0.5)
+        assert str(middle).startswith("2024-04-0") and middle.value > 1.7e9
+        assert re.fullmatch(r"\S+( \S+)? \(2024-04-0\d to 2024-04-0\d, level 0.95\)", str(middle))
+
+    def test_merged_steps_are_steps(self, release):
+        weeks = release.rebin(7).domain.axis
+        assert weeks == dphist.Instants("2024-03-29", "2024-04-12", freq="7d", tz="Europe/Berlin")
+        assert release.rebin(["2024-03-29", "2024-04-05", "2024-04-12"]).domain.axis == weeks
+        uneven = release.rebin(["2024-03-29", "2024-03-30", "2024-04-12"]).domain.axis
+        assert uneven.kind == "variable" and uneven.n == 2
+        with pytest.raises(UsageError, match="from 2024-03-29 to 2024-04-12"):
+            release.rebin(["2024-03-30", "2024-04-12"])
+
+    def test_tables_say_when_bins_begin_and_end(self, release, tmp_path):
+        table = release.to_pandas()
+        assert table["lo"].tolist()[1:] == table["hi"].tolist()[:-1]
+        assert (table["lo"][2], table["hi"][2]) == ("2024-03-31", "2024-04-01")
+        text = release.save(tmp_path / "r.csv").read_text("utf-8")
+        assert "\n2024-03-31,2024-04-01," in text
+        hours = dphist.Instants("2024-03-31", "2024-03-31T05:00", freq="1h", tz="Europe/Berlin")
+        assert hours.moments()[:3] == [
+            "2024-03-31 00:00+01:00", "2024-03-31 01:00+01:00", "2024-03-31 03:00+02:00"
+        ]  # fmt: skip
+
+    def test_pictures_have_dates_below(self, release, tmp_path):
+        release.plot(tmp_path / "p.svg")
+        assert ">2024-03-31<" in (tmp_path / "p.svg").read_text("utf-8")

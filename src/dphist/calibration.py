@@ -34,8 +34,9 @@ from dphist.errors import ReleaseFileError, UsageError
 from dphist.groups import Floats, Groups, Ints
 
 # From a mean distance to a standard deviation: of a normal variable, and of the bias at a cut, which has a
-# heavier tail because some groups are far more uneven than others of their class.
-_NORMAL, _CUT = math.sqrt(math.pi / 2), 1.8
+# heavier tail: some groups are far more uneven than others of their class, and ranges end in long ones more
+# often than in short ones.
+_NORMAL, _CUT = math.sqrt(math.pi / 2), 2.2
 # How much heavier than a Laplace variable's the tail of a bin's bias is. Neighbours share a value because
 # they are near, some being quite unlike the rest; sorted bins because they were alike; noise that is used
 # twice sorts worse.

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -399,6 +399,31 @@ class Instants:
         """Return by how much the clock is ahead of UTC at an instant; the lesser one where it is changed."""
         moments = (datetime.fromtimestamp(s, self._zone) for s in (at - 1, at))
         return min((m.utcoffset() or timedelta()).total_seconds() for m in moments)
+
+    def every(self, times: int) -> Instants:
+        """Return the axis with steps so many times as long."""
+        count, unit = self._step
+        return Instants(self.start, self.stop, f"{count * times}{unit}", self.tz)
+
+    def moment(self, seconds: float, *, dates: bool = True) -> str:
+        """Return what the axis's clock shows at an instant in seconds since 1970, to the second.
+
+        Args:
+            dates: write midnight as the date alone.
+        """
+        wall = datetime.fromtimestamp(round(seconds), self._zone or UTC)
+        if self.tz in (None, "UTC"):
+            wall = wall.replace(tzinfo=None)
+        if dates and wall.time() == time():
+            return wall.date().isoformat()
+        return wall.isoformat(" ", "seconds" if wall.second else "minutes")
+
+    def moments(self) -> list[str]:
+        """Return what the clock shows at the edges: dates, if every bin begins at midnight."""
+        shown = [self.moment(edge) for edge in self.edges.tolist()]
+        if all(len(text) == len("2024-01-31") for text in shown):
+            return shown
+        return [self.moment(edge, dates=False) for edge in self.edges.tolist()]
 
     def _name(self, at: int) -> str:
         wall = datetime.fromtimestamp(at, self._zone or UTC)

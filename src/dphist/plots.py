@@ -406,6 +406,7 @@ class _Columns:
     starts: Ints
     edges: Floats
     names: list[str]  # written at the columns, if they are not on a ruler
+    moments: list[str]  # when the columns begin, if the ruler is a clock
     kind: str
 
     @classmethod
@@ -418,7 +419,8 @@ class _Columns:
         # Named bins lie at 1, 2, ..., and a whole number lies in the middle of its bin.
         edges = cuts + 0.5 if counted else axis.edges[cuts] - (0.5 if axis.kind == "integers" else 0)
         names = [_text(name) for name in axis.names()] if counted and axis.n <= min(limit, MAX_BARS) else []
-        return cls(k, starts, edges, names, axis.kind)
+        moments = np.array(axis.names())[starts].tolist() if axis.kind == "instants" and not counted else []
+        return cls(k, starts, edges, names, moments, axis.kind)
 
     @property
     def m(self) -> int:
@@ -448,6 +450,13 @@ class _Columns:
             axis |= {"labelAngle": -90 if crowded else -40 if wide else 0, "labelLimit": 130}
             axis["values"] = list(range(1, self.m + 1, every))
             scale["reverse"] = field == "y"  # a list is read from the top
+        elif self.moments:
+            every = -(-self.m // (7 if field == "x" else 12))
+            at, shown = self.edges[:-1:every].tolist(), self.moments[::every]
+            axis |= {
+                "values": at,
+                "labelExpr": f"{json.dumps(shown)}[indexof({json.dumps(at)}, datum.value)]",
+            }
         else:
             axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelSeparation": 6, "tickCount": 10}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}

@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist import law
 from dphist.accuracy import ErrorModel
-from dphist.domain import Axis, Domain, Regular, Variable, whole
+from dphist.domain import Domain, Instants, whole
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 from dphist.groups import Floats, Groups
 from dphist.release import queries
 from dphist.release.margins import bin_margins, cells_margin, merged, quantile_margins
 from dphist.release.plain import still
 from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
-from dphist.release.queries import coarse_starts, invert, ordered_axis, possible_bins
+from dphist.release.queries import coarse_starts, coarser, invert, ordered_axis, possible_bins
 
 if TYPE_CHECKING:
     from dphist.plots import Picture
@@ -35,29 +35,33 @@ if TYPE_CHECKING:
 STAMP = "SIMULATED: not private."
 
 
+def _shown(number: float) -> str:
+    """Return a number for reading: whole where it is whole or large, otherwise of six digits."""
+    whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
+    return f"{round(number):,d}" if whole else f"{number:,.6g}"
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """An answer with its interval; ``low`` and ``high`` are None where no interval is known."""
+    """An answer with its interval; ``low`` and ``high`` are None where no interval is known.
+
+    Args:
+        spell: writes the numbers: of seconds since 1970, what a clock shows.
+    """
 
     value: float
     low: float | None
     high: float | None
     level: float
     note: str = field(repr=False)
+    spell: Callable[[float], str] = field(default=_shown, repr=False, compare=False)
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{_shown(self.value)} (no interval: {self.note})"
+            return f"{self.spell(self.value)} (no interval: {self.note})"
         stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
-        return (
-            f"{_shown(self.value)} ({_shown(self.low)} to {_shown(self.high)}, level {self.level:g}){stamp}"
-        )
-
-
-def _shown(number: float) -> str:
-    """Return a number for reading: whole where it is whole or large, otherwise of six digits."""
-    whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
-    return f"{round(number):,d}" if whole else f"{number:,.6g}"
+        low, high = self.spell(self.low), self.spell(self.high)
+        return f"{self.spell(self.value)} ({low} to {high}, level {self.level:g}){stamp}"
 
 
 @dataclass(frozen=True)
@@ -230,12 +234,14 @@ class Release:
         """Return where the share q of records lies below, interpolated evenly inside its bin.
 
         The interval runs between edges and holds at least with the level: it joins all bins for which
-        the noisy sums do not refute that the quantile lies in them.
+        the noisy sums do not refute that the quantile lies in them. Of instants, numbers are seconds since
+        1970, and ``str`` writes what the clock shows.
         """
         law.check_level(level)
         if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
             raise UsageError(f"a quantile is asked for by a number from 0 to 1, such as 0.5, not {q!r}.")
-        edges = ordered_axis(self.domain).edges
+        axis = ordered_axis(self.domain)
+        edges, spell = axis.edges, axis.moment if isinstance(axis, Instants) else _shown
         shares = self.cdf()
         if math.isnan(shares[-1]):
             note = "The release holds no positive mass: its total is not above zero."
@@ -244,12 +250,12 @@ class Release:
         margins = quantile_margins(self.error, self.domain.n, q=float(q), level=level)
         if margins is None:
             note = f"No interval is known for quantiles of this release. {self.error.words}"
-            return Estimate(value, None, None, level, self._note(note))
+            return Estimate(value, None, None, level, self._note(note), spell)
         bins = possible_bins(self.raw, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
         note = "Holds for this quantile alone, and at least with the level (Chernoff's bound)."
         low, high = min(float(ends[0]), value), max(float(ends[1]), value)
-        return Estimate(value, low, high, level, self._note(note))
+        return Estimate(value, low, high, level, self._note(note), spell)
 
     def rebin(self, into: int | Sequence[float] | NDArray[Any]) -> Release:
         """Return a release with coarser bins: every ``into`` neighbours merged, or cut at these edges.
@@ -260,11 +266,7 @@ class Release:
         starts = coarse_starts(axis, into)
         if starts.size == axis.n + 1:
             return self
-        edges = axis.edges[starts]
-        evenly = np.array_equal(edges, np.linspace(edges[0], edges[-1], edges.size))
-        coarse: Axis = Variable(edges)
-        if evenly:
-            coarse = Regular(lo=float(edges[0]), hi=float(edges[-1]), bins=edges.size - 1)
+        coarse = coarser(axis, starts)
         return dataclasses.replace(
             self,
             domain=Domain((coarse,)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Instants, Integers, cut, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable, cut, whole
 from dphist.errors import UsageError, did_you_mean
 from dphist.groups import Floats, Ints
 
@@ -76,11 +78,12 @@ def ordered_axis(domain: Domain) -> Axis:
 def coarse_starts(axis: Axis, into: int | Sequence[float] | NDArray[Any]) -> Ints:
     """Return which of the axis's edges remain."""
     if isinstance(into, Sequence | np.ndarray) and not isinstance(into, str):
-        starts = np.array([cut(axis.edges, edge) for edge in into], dtype=np.int64)
+        where = axis.cut if isinstance(axis, Instants) else partial(cut, axis.edges)
+        starts = np.array([where(edge) for edge in into], dtype=np.int64)
         if starts.size < 2 or starts[0] != 0 or starts[-1] != axis.n or (np.diff(starts) < 1).any():
-            raise UsageError(
-                f"new edges must rise from {axis.edges[0]:g} to {axis.edges[-1]:g}, the ends of the domain."
-            )
+            spell = axis.moment if isinstance(axis, Instants) else "{:g}".format
+            ends = f"{spell(axis.edges[0])} to {spell(axis.edges[-1])}"
+            raise UsageError(f"new edges must rise from {ends}, the ends of the domain.")
         return starts
     factor = whole(into, "the number of bins to merge")
     if not 1 <= factor <= axis.n or axis.n % factor:
@@ -88,6 +91,19 @@ def coarse_starts(axis: Axis, into: int | Sequence[float] | NDArray[Any]) -> Int
             f"{axis.n} bins cannot be merged by {factor}: take a divisor of {axis.n}, or give edges."
         )
     return np.arange(0, axis.n + 1, factor)
+
+
+def coarser(axis: Axis, starts: Ints) -> Axis:
+    """Return the axis with bins merged: of its own kind if steps of time are, else by its edges."""
+    edges = axis.edges[starts]
+    if isinstance(axis, Instants):
+        with suppress(UsageError):  # steps too long to be written
+            merged = axis.every(int(starts[1]))
+            if np.array_equal(merged.edges, edges):
+                return merged
+    if np.array_equal(edges, np.linspace(edges[0], edges[-1], edges.size)):
+        return Regular(lo=float(edges[0]), hi=float(edges[-1]), bins=edges.size - 1)
+    return Variable(edges)
 
 
 def invert(edges: Floats, shares: Floats, q: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain import Axis, Categories, Integers
+from dphist.domain import Axis, Categories, Instants, Integers
 from dphist.errors import UsageError
 from dphist.release.core import Release
 
@@ -85,7 +85,11 @@ def columns(release: Release, *, level: float = 0.95) -> Columns:
 def _axis_columns(axis: Axis) -> Columns:
     if isinstance(axis, Categories):
         return {"label": np.array(axis.names(), dtype=object)}
-    edges = axis.edges.astype(np.int64) if isinstance(axis, Integers) else axis.edges
+    edges: NDArray[Any] = axis.edges
+    if isinstance(axis, Integers):
+        edges = edges.astype(np.int64)
+    elif isinstance(axis, Instants):
+        edges = np.array(axis.moments(), dtype=object)
     return {"lo": edges[:-1], "hi": edges[1:]}
 
 
