@@ -182,6 +182,26 @@ def test_short_numbers(number, text):
     assert short(number) == text
 
 
+def test_broken_arrays_are_not_quoted(tmp_path):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (Alice Smith 555"
+    magic = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    for data in (magic + header, b"PK\x03\x04broken", b"Alice"):
+        (tmp_path / "c.npy").write_bytes(data)
+        with pytest.raises(DataError, match="one count per line") as refused:
+            pattern(tmp_path / "c.npy", LINE)
+        assert "Alice" not in str(refused.value)
+    np.save(tmp_path / "c.npy", np.zeros(3, dtype=[("Alice", "f8")]))
+    with pytest.raises(DataError, match="one count per line"):
+        pattern(tmp_path / "c.npy", LINE)
+
+
+def test_two_columns_are_a_grid_if_a_grid_is_wanted(tmp_path):
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    narrow = Domain((Integers(0, 2), Integers(0, 1)))
+    with pytest.warns(UserWarning, match="must be public"):
+        assert pattern(tmp_path / "c.csv", narrow).counts.tolist() == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_file_of_bins_and_counts_is_told_apart(tmp_path):
     (tmp_path / "c.csv").write_text("bin,count\n0,4\n1,5\n2,6\n")
     with pytest.raises(DataError, match="bins and their counts"):

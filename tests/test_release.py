@@ -1102,6 +1102,7 @@ class TestInstants:
 
     def test_quantiles_are_told_by_the_clock(self, release):
         middle = release.quantile(0.5)
+        json.dumps(dataclasses.asdict(middle))
         assert str(middle).startswith("2024-04-0") and middle.value > 1.7e9
         assert re.fullmatch(r"\S+( \S+)? \(2024-04-0\d to 2024-04-0\d, level 0.95\)", str(middle))
 
@@ -1109,6 +1110,7 @@ class TestInstants:
         weeks = release.rebin(7).domain.axis
         assert weeks == dphist.Instants("2024-03-29", "2024-04-12", freq="7d", tz="Europe/Berlin")
         assert release.rebin(["2024-03-29", "2024-04-05", "2024-04-12"]).domain.axis == weeks
+        assert release.rebin(release.domain.axis.edges[::7]).domain.axis == weeks
         uneven = release.rebin(["2024-03-29", "2024-03-30", "2024-04-12"]).domain.axis
         assert uneven.kind == "variable" and uneven.n == 2
         with pytest.raises(UsageError, match="from 2024-03-29 to 2024-04-12"):
@@ -1121,6 +1123,8 @@ class TestInstants:
         text = release.save(tmp_path / "r.csv").read_text("utf-8")
         assert "\n2024-03-31,2024-04-01," in text
         hours = dphist.Instants("2024-03-31", "2024-03-31T05:00", freq="1h", tz="Europe/Berlin")
+        fine = dphist.Instants("2024-03-31", "2024-03-31T00:02", freq="30s").moments()
+        assert fine[:2] == ["2024-03-31 00:00:00", "2024-03-31 00:00:30"]
         assert hours.moments()[:3] == [
             "2024-03-31 00:00+01:00", "2024-03-31 01:00+01:00", "2024-03-31 03:00+02:00"
         ]  # fmt: skip

@@ -37,7 +37,7 @@ from dphist.groups import Floats, Groups, Ints
 # heavier tail: some groups are far more uneven than others of their class, and ranges end in long ones more
 # often than in short ones.
 _NORMAL, _CUT = math.sqrt(math.pi / 2), 2.2
-# How much heavier than a Laplace variable's the tail of a bin's bias is. Neighbours share a value because
+# How heavy the tail of a bin's bias is beside a Laplace variable's. Neighbours share a value because
 # they are near, some being quite unlike the rest; sorted bins because they were alike; noise that is used
 # twice sorts worse.
 _NEAR, _ALIKE, _ALIKE_TWICE = 1.12, 0.9, 1.0

@@ -405,25 +405,23 @@ class Instants:
         count, unit = self._step
         return Instants(self.start, self.stop, f"{count * times}{unit}", self.tz)
 
-    def moment(self, seconds: float, *, dates: bool = True) -> str:
-        """Return what the axis's clock shows at an instant in seconds since 1970, to the second.
-
-        Args:
-            dates: write midnight as the date alone.
-        """
-        wall = datetime.fromtimestamp(round(seconds), self._zone or UTC)
-        if self.tz in (None, "UTC"):
-            wall = wall.replace(tzinfo=None)
-        if dates and wall.time() == time():
-            return wall.date().isoformat()
-        return wall.isoformat(" ", "seconds" if wall.second else "minutes")
+    def moment(self, seconds: float) -> str:
+        """Return what the axis's clock shows at an instant in seconds since 1970: its midnights as dates."""
+        return self._written([seconds])[0]
 
     def moments(self) -> list[str]:
-        """Return what the clock shows at the edges: dates, if every bin begins at midnight."""
-        shown = [self.moment(edge) for edge in self.edges.tolist()]
-        if all(len(text) == len("2024-01-31") for text in shown):
-            return shown
-        return [self.moment(edge, dates=False) for edge in self.edges.tolist()]
+        """Return what the clock shows at the edges: dates, if days or longer steps begin at midnight."""
+        return self._written(self.edges.tolist())
+
+    def _written(self, seconds: list[float]) -> list[str]:
+        """Return instants, all written alike."""
+        walls = [datetime.fromtimestamp(round(at), self._zone or UTC) for at in seconds]
+        if self.tz in (None, "UTC"):
+            walls = [wall.replace(tzinfo=None) for wall in walls]
+        if self._step[1] in ("d", "w", "mo", "y") and all(wall.time() == time() for wall in walls):
+            return [wall.date().isoformat() for wall in walls]
+        precision = "seconds" if any(wall.second for wall in walls) else "minutes"
+        return [wall.isoformat(" ", precision) for wall in walls]
 
     def _name(self, at: int) -> str:
         wall = datetime.fromtimestamp(at, self._zone or UTC)

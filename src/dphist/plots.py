@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain import Axis, Domain
+from dphist.domain import Axis, Domain, Instants
 from dphist.errors import OutputError, UsageError, did_you_mean
 from dphist.groups import Floats, Ints
 
@@ -419,7 +419,9 @@ class _Columns:
         # Named bins lie at 1, 2, ..., and a whole number lies in the middle of its bin.
         edges = cuts + 0.5 if counted else axis.edges[cuts] - (0.5 if axis.kind == "integers" else 0)
         names = [_text(name) for name in axis.names()] if counted and axis.n <= min(limit, MAX_BARS) else []
-        moments = np.array(axis.names())[starts].tolist() if axis.kind == "instants" and not counted else []
+        moments = []
+        if isinstance(axis, Instants) and not counted:
+            moments = [axis.moment(edge) for edge in edges[:-1].tolist()]
         return cls(k, starts, edges, names, moments, axis.kind)
 
     @property

@@ -90,7 +90,7 @@ def pattern(like: LikeData, domain: Domain) -> Pattern:
         )
     if path.suffix.lower() in _RELEASES:
         return _earlier(load(path), domain, path.name)
-    return _public(_read(path), domain, path.name)
+    return _public(_read(path, len(domain.axes)), domain, path.name)
 
 
 def _is_path(text: str) -> bool:
@@ -131,17 +131,17 @@ def _public(counts: Any, domain: Domain, name: str) -> Pattern:
     return Pattern(f"like {name}", known, lasting=False)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, axes: int) -> Any:
     how = "write one count per line (.csv, a line of titles may come first), or an array of numpy (.npy)"
     if path.suffix.lower() not in (".npy", ".csv", ".txt"):
         raise UsageError(
             f"{path.name!r} is no file of counts or release: {how}; releases end in .json or .parquet."
         )
     try:
-        return shapes.read_numbers(path)
+        return shapes.read_numbers(path, axes=axes)
     except DataError:
         raise
-    except (ValueError, OSError, EOFError):
+    except (ValueError, OSError):
         # The message of numpy would quote what stands in the file.
         raise DataError(f"{path.name!r} cannot be read as counts: {how}.") from None
 

@@ -53,21 +53,32 @@ class Like:
     shape: str
 
 
-def read_numbers(path: Path) -> NDArray[Any]:
+def read_numbers(path: Path, *, axes: int = 1) -> NDArray[Any]:
     """Return the numbers of a public file: an array in .npy, else a column or a grid with commas between.
 
-    One line of titles may come first. A ValueError, EOFError or OSError says that it cannot be read; its text
-    may quote the file, which may be private by mistake, and must not be shown.
+    One line of titles may come first. A ValueError or OSError says that it cannot be read; the text of the
+    former may quote the file, which may be private by mistake, and must not be shown.
+
+    Args:
+        axes: how many are wanted; two columns for one axis are most likely bins beside their counts.
     """
     if path.suffix.lower() == ".npy":
-        found: NDArray[Any] = np.load(path, allow_pickle=False)
+        try:
+            with path.open("rb") as file:
+                found = np.load(file, allow_pickle=False)
+        except OSError:
+            raise
+        except Exception:  # whatever a broken header raises: numpy has it evaluated, unzipped and allocated
+            raise ValueError("no array") from None
+        if not isinstance(found, np.ndarray) or found.dtype.names is not None:  # titles are not to be shown
+            raise ValueError("no numbers")
         return found
     lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
     titled = bool(lines) and not all(_is_number(cell) for cell in lines[0].split(","))
     if not lines[titled:]:
         raise DataError(f"{path} holds no numbers: write one count per line.")
     x = np.loadtxt(lines[titled:], delimiter=",", ndmin=2, comments=None, dtype=np.float64)
-    if x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
+    if axes == 1 and x.shape[1] == 2 and (titled or (len(x) > 2 and (np.diff(x[:, 0]) == 1).all())):
         raise DataError(
             f"{path} looks like bins and their counts: keep the counts alone, in order of the bins."
         )

@@ -125,7 +125,7 @@ def read(path: Path) -> Ints:
         raise
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (ValueError, EOFError):  # whose text may quote the file, and nobody knows yet that it is public
+    except ValueError:  # whose text may quote the file, and nobody knows yet that it is public
         raise DataError(
             f"{path} is not a file of counts: it needs numbers alone, one column in the order of the bins or "
             "a grid of them, in .csv with at most one line of titles, or a plain array in .npy."

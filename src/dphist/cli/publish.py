@@ -143,7 +143,7 @@ def publish(
                 say(f"warning: {out} was taken by somebody else meanwhile.")
             say(f"release: {saved}")
         if plan.calibrate is not None and release.error.to_dict()["kind"] != "calibrated":
-            say("note: nothing was calibrated: every bin stands alone, and its error is known.")
+            say("note: nothing was calibrated, since no bins share a value.")
         drawn = plot is None or _draw(release, plot, saved)
         if as_json:
             typer.echo(release.to_json())

@@ -46,7 +46,7 @@ class Estimate:
     """An answer with its interval; ``low`` and ``high`` are None where no interval is known.
 
     Args:
-        spell: writes the numbers: of seconds since 1970, what a clock shows.
+        spelled: value, low and high in words, where they are no plain numbers: what a clock shows.
     """
 
     value: float
@@ -54,14 +54,15 @@ class Estimate:
     high: float | None
     level: float
     note: str = field(repr=False)
-    spell: Callable[[float], str] = field(default=_shown, repr=False, compare=False)
+    spelled: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.spell(self.value)} (no interval: {self.note})"
+        known = [number for number in (self.value, self.low, self.high) if number is not None]
+        value, *ends = self.spelled or map(_shown, known)
+        if not ends:
+            return f"{value} (no interval: {self.note})"
         stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
-        low, high = self.spell(self.low), self.spell(self.high)
-        return f"{self.spell(self.value)} ({low} to {high}, level {self.level:g}){stamp}"
+        return f"{value} ({ends[0]} to {ends[1]}, level {self.level:g}){stamp}"
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ class Release:
         if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
             raise UsageError(f"a quantile is asked for by a number from 0 to 1, such as 0.5, not {q!r}.")
         axis = ordered_axis(self.domain)
-        edges, spell = axis.edges, axis.moment if isinstance(axis, Instants) else _shown
+        edges, clock = axis.edges, axis.moment if isinstance(axis, Instants) else None
         shares = self.cdf()
         if math.isnan(shares[-1]):
             note = "The release holds no positive mass: its total is not above zero."
@@ -250,14 +251,15 @@ class Release:
         margins = quantile_margins(self.error, self.domain.n, q=float(q), level=level)
         if margins is None:
             note = f"No interval is known for quantiles of this release. {self.error.words}"
-            return Estimate(value, None, None, level, self._note(note), spell)
+            return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
         bins = possible_bins(self.raw, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
         note = "Holds for this quantile alone, and at least with the level (Chernoff's bound)."
         low, high = min(float(ends[0]), value), max(float(ends[1]), value)
-        return Estimate(value, low, high, level, self._note(note), spell)
+        spelled = tuple(map(clock, (value, low, high))) if clock else ()
+        return Estimate(value, low, high, level, self._note(note), spelled)
 
-    def rebin(self, into: int | Sequence[float] | NDArray[Any]) -> Release:
+    def rebin(self, into: int | Sequence[Any] | NDArray[Any]) -> Release:
         """Return a release with coarser bins: every ``into`` neighbours merged, or cut at these edges.
 
         Free of charge, and only at edges that exist: what is inside a bin was never measured.

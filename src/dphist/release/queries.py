@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,11 +74,10 @@ def ordered_axis(domain: Domain) -> Axis:
     return axis
 
 
-def coarse_starts(axis: Axis, into: int | Sequence[float] | NDArray[Any]) -> Ints:
+def coarse_starts(axis: Axis, into: int | Sequence[Any] | NDArray[Any]) -> Ints:
     """Return which of the axis's edges remain."""
     if isinstance(into, Sequence | np.ndarray) and not isinstance(into, str):
-        where = axis.cut if isinstance(axis, Instants) else partial(cut, axis.edges)
-        starts = np.array([where(edge) for edge in into], dtype=np.int64)
+        starts = np.array([_edge(axis, edge) for edge in into], dtype=np.int64)
         if starts.size < 2 or starts[0] != 0 or starts[-1] != axis.n or (np.diff(starts) < 1).any():
             spell = axis.moment if isinstance(axis, Instants) else "{:g}".format
             ends = f"{spell(axis.edges[0])} to {spell(axis.edges[-1])}"
@@ -91,6 +89,13 @@ def coarse_starts(axis: Axis, into: int | Sequence[float] | NDArray[Any]) -> Int
             f"{axis.n} bins cannot be merged by {factor}: take a divisor of {axis.n}, or give edges."
         )
     return np.arange(0, axis.n + 1, factor)
+
+
+def _edge(axis: Axis, edge: Any) -> int:
+    """Return which edge is meant; of instants as text, date or time, or in seconds as the edges are."""
+    if isinstance(axis, Instants) and not isinstance(edge, int | float | np.number):
+        return axis.cut(edge)
+    return cut(axis.edges, edge)
 
 
 def coarser(axis: Axis, starts: Ints) -> Axis:
