@@ -80,8 +80,8 @@ bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness
 
 bench-error: $(VENV)/.bench  ## coverage of intervals, advice and auto's choices (an hour; DATA=folder of histograms)
 	@$(BIN)/python -m dphist.bench.error --out results/error $(if $(DATA),--data $(DATA))
-	@$(if $(DATA),$(BIN)/python -m dphist.bench.advice --data $(DATA),echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
-	@$(if $(DATA),$(BIN)/python -m dphist.bench.auto evaluate --data $(DATA))
+	@$(if $(DATA),$(BIN)/python -m dphist.bench.advice --data $(DATA) --table results/error/advice.md,echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
+	@$(if $(DATA),$(BIN)/python -m dphist.bench.auto evaluate --data $(DATA) --table results/error/auto.md)
 
 train-auto: $(VENV)/.dev  ## learn the table by which auto chooses, on made-up data alone (half an hour)
 	@$(BIN)/python -m dphist.bench.auto train

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dphist
 from dphist import workload
 from dphist.bench import auto as teacher
+from dphist.bench import core
 from dphist.counts import Counts
 from dphist.domain import Categories, Domain, Integers
 from dphist.errors import UsageError
@@ -356,3 +357,15 @@ class TestTeaching:
         monkeypatch.setattr(teacher, "study", None)  # it must not be asked again
         (again,) = teacher.collect(tmp_path, {"grid": [number]}, jobs=1)
         assert again == json.loads(json.dumps(first))
+
+
+def test_a_report_is_kept_as_a_table(tmp_path, capsys):
+    rows = [
+        core._row("first", "within", 1, 2, 1.05, "times", at_most=2),
+        core._row("second", "without", 1, 2, 3.0, "times", at_most=2),
+    ]
+    assert core._report(rows, table=tmp_path / "deep" / "t.md", about="# About") == 1
+    text = (tmp_path / "deep" / "t.md").read_text("utf-8")
+    assert text.startswith("# About\n")
+    assert "| first: within | 2 | 1.05 | times | 2 |" in text and "| **3** |" in text
+    assert len(capsys.readouterr().out.splitlines()) == 2

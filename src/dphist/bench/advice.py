@@ -50,6 +50,10 @@ SAME = {"stgahp", "partition+laplace", "laplace"}  # other names of methods in t
 SLOW = {"s1", "o+s1", "s1+mm", "s1+pmm", "dawa-all", "structurefirst"}  # of these a quarter of the trials
 CHOICE = {"auto"}  # no method of its own
 REPEATS = 3  # of the times
+ABOUT = """# Advice against the truth
+
+Made by `python -m dphist.bench.advice`: what is advised for the shape that stands for a histogram, against
+what the methods then do on the real one."""
 FIRST = 1000  # the first seed of the truth, far from those that advice uses
 
 
@@ -58,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the seven histograms")
     parser.add_argument("--jobs", type=int, default=-1, help="cells at once")
+    parser.add_argument("--table", type=Path, help="a Markdown file for all figures")
     parser.add_argument("--quick", action="store_true", help="one epsilon and one target, fewer trials")
     given = parser.parse_args(arguments)
     files = {name: given.data / f"{name}.n4096.npy" for name in NEAREST}
@@ -66,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"there is no {missing[0]}: give the folder of DPBench's 1-D histograms with --data."
         )
     parts = (ranks(files, given.jobs, given.quick), targets(files, given.jobs, given.quick), times())
-    return _report(itertools.chain.from_iterable(parts))
+    return _report(itertools.chain.from_iterable(parts), table=given.table, about=ABOUT)
 
 
 def ranks(files: dict[str, Path], jobs: int, quick: bool) -> Iterator[Row]:

@@ -72,6 +72,10 @@ MOST = Fraction(1, 20)  # of the budget, for all questions on a path
 DEEPEST, LEAST = 4, 100  # questions on a path; readings at a leaf
 GAIN = 0.001  # what a question must bring, in mean cost over all readings, to be worth a line of the table
 FOLDS = 8  # of the examples, each judged by trees that did not see it
+ABOUT = """# How auto fares
+
+Made by `python -m dphist.bench.auto`: its error over that of the best other method, its questions
+paid for."""
 HELD_OUT = 1_000_000  # the number of the first example that is never learnt from
 
 
@@ -404,6 +408,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", choices=("train", "evaluate", "held-out"))
     parser.add_argument("--data", type=Path, default=DATA, help="a folder with real histograms, .npy or .csv")
     parser.add_argument("--out", type=Path, default=OUT, help="where studies and trials are kept")
+    parser.add_argument("--table", type=Path, help="a Markdown file for all figures")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes")
     parser.add_argument("--trials", type=int, default=20, help="of every method that comes near the best")
     given = parser.parse_args(arguments)
@@ -414,7 +419,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = made_up(given.out, count=100, jobs=given.jobs)
     else:
         rows = real(given.data, given.out, jobs=given.jobs, trials=given.trials)
-    return _report(rows)
+    return _report(rows, table=given.table, about=ABOUT)
 
 
 if __name__ == "__main__":

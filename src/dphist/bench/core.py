@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from dphist.bench import ledger
 from dphist.errors import DphistError, UsageError
 from dphist.privacy import noise
 from dphist.privacy.ledger import Charge, MemoryLedger
+from dphist.version import __version__
 
 Row = dict[str, Any]
 DRAWS = 10_000_000
@@ -173,14 +174,34 @@ def _in_turn(parts: Mapping[str, Callable[[], Iterable[Row]]]) -> Iterator[Row]:
         yield from figures()
 
 
-def _report(rows: Iterable[Row]) -> int:
-    """Print figures as they come; return 1 if one misses its limit."""
-    missed = 0
+def _report(rows: Iterable[Row], *, table: Path | None = None, about: str = "") -> int:
+    """Print figures as they come; return 1 if one misses its limit.
+
+    Args:
+        table: a Markdown file to be written with all of them.
+        about: what stands above them in it.
+    """
+    kept = []
     for row in rows:
         print(json.dumps(row), flush=True)
-        missed += not row["pass"]
+        kept.append(row)
+    if table is not None:
+        table.parent.mkdir(parents=True, exist_ok=True)
+        table.write_text(_table(kept, about), "utf-8")
+    missed = sum(not row["pass"] for row in kept)
     _say(f"{missed} limits missed" if missed else "all within their limits")
     return int(missed > 0)
+
+
+def _table(rows: Sequence[Row], about: str) -> str:
+    lines = [about.strip(), "", f"{time.strftime('%Y-%m-%d')}, dphist {__version__}.", ""]
+    lines += ["| what | repeats | figure | unit | limit |", "| --- | ---: | ---: | --- | ---: |"]
+    for row in rows:
+        limit = "" if row["limit"] is None else f"{row['limit']:g}"
+        figure = f"{row['value']:.4g}" if row["pass"] else f"**{row['value']:.4g}**"
+        cells = (f"{row['name']}: {row['what']}", row["repeats"], figure, row["unit"], limit)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, ""])
 
 
 def _run(main: Callable[[], int]) -> NoReturn:
