@@ -1132,3 +1132,14 @@ class TestInstants:
     def test_pictures_have_dates_below(self, release, tmp_path):
         release.plot(tmp_path / "p.svg")
         assert ">2024-03-31<" in (tmp_path / "p.svg").read_text("utf-8")
+
+
+def test_a_picture_of_all_bins_at_once_says_so(tmp_path):
+    release = dphist.from_counts([5, 900, 40], epsilon=1)
+    for joint, words in ((False, "each bin on its own"), (True, "all bins at once")):
+        release.plot(tmp_path / "p.svg", joint=joint)
+        assert words in (tmp_path / "p.svg").read_text("utf-8")
+    saved = release.save(tmp_path / "r.json")
+    command = [sys.executable, "-m", "dphist", "plot", str(saved), str(tmp_path / "q.svg"), "--joint"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert "all bins at once" in (tmp_path / "q.svg").read_text("utf-8")

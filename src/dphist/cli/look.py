@@ -77,6 +77,7 @@ def plot(
     out: Annotated[Path, typer.Argument(help="Picture: .png, .svg or .html.")],
     log: Annotated[bool, typer.Option("--log", help="Logarithmic counts.")] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the error band.")] = 0.95,
+    joint: Annotated[bool, typer.Option("--joint", help="A band that holds for all bins at once.")] = False,
 ) -> None:
     """Draw a saved release with its error band."""
     from dphist.release import load
@@ -85,7 +86,7 @@ def plot(
     check_writable(out, PICTURES)
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
-    loaded.plot(out, scale="log" if log else "linear", level=level)
+    loaded.plot(out, scale="log" if log else "linear", level=level, joint=joint)
     typer.echo(str(out))
 
 

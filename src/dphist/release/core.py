@@ -342,16 +342,18 @@ class Release:
         *,
         scale: Literal["linear", "log"] = "linear",
         level: float = 0.95,
+        joint: bool = False,
         truth: ArrayLike | None = None,
     ) -> Picture:
         """Return a picture, with each bin's interval where it is known; saved too if a path is given.
 
         Args:
+            joint: draw the intervals that hold for all bins at once.
             truth: exact counts to draw beside the values; only for data that is public anyway.
         """
         from dphist.release.show import draw
 
-        picture = draw(self, scale=scale, level=level, truth=truth)
+        picture = draw(self, scale=scale, level=level, joint=joint, truth=truth)
         if path is not None:
             picture.save(path)
         return picture

@@ -140,20 +140,25 @@ def one_line(release: Release) -> str:
     )
 
 
-def subtitle(release: Release, level: float | None) -> str:
+def subtitle(release: Release, level: float | None, *, joint: bool = False) -> str:
     """Return the line under a picture's title."""
     parts = [release.method, f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
     if release.provenance.get("where"):
         parts.append(f"where {release.provenance['where']}")
     if level is not None:
-        parts.append(f"band: {100 * level:g} % for each bin on its own")
+        parts.append(f"band: {100 * level:g} % for {'all bins at once' if joint else 'each bin on its own'}")
     if release.simulated:
         parts.append("SIMULATED: not private")
     return "; ".join(parts)
 
 
 def draw(
-    release: Release, *, scale: Literal["linear", "log"], level: float, truth: ArrayLike | None
+    release: Release,
+    *,
+    scale: Literal["linear", "log"],
+    level: float,
+    joint: bool,
+    truth: ArrayLike | None,
 ) -> Picture:
     """Return the picture of a release."""
     from dphist import plots
@@ -169,7 +174,7 @@ def draw(
             x_title=_title(release, 0),
             y_title=_title(release, 1),
         )
-    low, high = release.intervals(level=level)
+    low, high = release.intervals(level=level, joint=joint)
     finite = np.isfinite(low)
     low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
     known = bool(finite.any())
@@ -181,7 +186,7 @@ def draw(
         low=low if known else None,
         high=high if known else None,
         title=_counted(release),
-        subtitle=subtitle(release, level if known else None),
+        subtitle=subtitle(release, level if known else None, joint=joint),
         simulated=release.simulated,
         scale=scale,
         truth=truth,
