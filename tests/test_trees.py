@@ -233,6 +233,21 @@ class TestGrids:
         total = (prefix[hi] - prefix[lo]).sum()
         assert total == pytest.approx(queries.answers(x).sum())
 
+    @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (7, 5), (16, 16), (13, 40), (33, 32)])
+    @pytest.mark.parametrize("how", ["curve", "rows", "shuffled"])
+    def test_runs_are_those_of_a_plain_search(self, shape, how):
+        n = shape[0] * shape[1]
+        path = {"curve": order.hilbert(*shape), "rows": None, "shuffled": RNG.permutation(n)}[how]
+        queries = workload.random_rectangles(shape, 60)
+        lo, hi = estimate.runs(queries, path)
+        along = np.arange(n) if path is None else path
+        slow = []
+        for cells in queries.cells():
+            inside = np.isin(along, cells)
+            steps = np.diff(np.concatenate([[0], inside.astype(int), [0]]))
+            slow += list(zip(np.flatnonzero(steps == 1), np.flatnonzero(steps == -1), strict=True))
+        assert list(zip(lo, hi, strict=True)) == slow
+
     def test_histogram2d_takes_dawa(self):
         a, b = RNG.normal(size=500), RNG.normal(size=500)
         release = dphist.histogram2d(

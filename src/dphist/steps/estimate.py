@@ -14,7 +14,7 @@ from dphist.errors import UsageError
 from dphist.groups import Floats, Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step, needed, variance
-from dphist.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Workload
+from dphist.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
 
 if TYPE_CHECKING:
     from dphist.kernels import trees
@@ -250,11 +250,45 @@ def _queries(workload: Workload, groups: Groups) -> str | tuple[Ints, Ints]:
 
 def runs(workload: Workload, order: Ints | None) -> tuple[Ints, Ints]:
     """Return the runs of consecutive places that the queries take in an order of the bins."""
+    path = np.arange(math.prod(workload.shape)) if order is None else order
+    place = np.empty_like(path)
+    place[path] = np.arange(path.size)
+    if isinstance(workload, Rectangles):
+        row, column = np.divmod(path, workload.shape[1])
+        jumps = 1 + np.flatnonzero(np.maximum(np.abs(np.diff(row)), np.abs(np.diff(column))) > 1)
+        if jumps.size <= 2 * sum(workload.shape):  # else the order is no curve
+            return _curve_runs(workload, place, row, column, jumps)
     lows, highs = [], []
-    place = np.argsort(order) if order is not None else np.arange(math.prod(workload.shape))
     for cells in workload.cells():
         at = np.sort(place[cells])
         breaks = np.flatnonzero(np.diff(at) > 1)
         lows.append(at[np.concatenate(([0], breaks + 1))])
         highs.append(at[np.concatenate((breaks, [at.size - 1]))] + 1)
     return np.concatenate(lows), np.concatenate(highs)
+
+
+def _curve_runs(boxes: Rectangles, place: Ints, row: Ints, column: Ints, jumps: Ints) -> tuple[Ints, Ints]:
+    """Return the runs of a curve inside rectangles: O(their borders), not O(their cells).
+
+    A curve enters and leaves a rectangle at cells of its border, unless it jumps there.
+
+    Args:
+        place: of each cell on the curve.
+        row, column: of the cell at each place.
+        jumps: places whose cell is no neighbour of the one before.
+    """
+    n, columns = place.size, boxes.shape[1]
+    lows: list[Ints] = []
+    highs: list[Ints] = []
+    for x0, x1, y0, y1 in zip(boxes.x0, boxes.x1, boxes.y0, boxes.y1, strict=True):
+        across, down = np.arange(y0, y1), np.arange(x0, x1) * columns
+        sides = (x0 * columns + across, (x1 - 1) * columns + across, down + y0, down + y1 - 1)
+        border = place[np.concatenate(sides)]
+        for found, at, step in ((lows, (border, jumps), -1), (highs, (border, jumps - 1), 1)):
+            here = np.unique(np.concatenate(at))
+            there = np.clip(here + step, 0, n - 1)
+            inside, beside = (
+                (row[p] >= x0) & (row[p] < x1) & (column[p] >= y0) & (column[p] < y1) for p in (here, there)
+            )
+            found.append(here[inside & (~beside | (here == there))])
+    return np.concatenate(lows), np.concatenate(highs) + 1
