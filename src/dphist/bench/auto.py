@@ -37,7 +37,6 @@ from dphist.steps.order import hilbert
 from dphist.workload import make_workload
 
 VERSION = 1
-DATA = Path("../shared/data/dpbench")
 OUT = Path("build/auto")
 ALIASES = ("stgahp", "partition+laplace")  # second names of ahp and sa
 EXAMPLES = {"line": 300, "grid": 80}
@@ -406,7 +405,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Train, or evaluate: print every figure and return 1 if one misses its limit."""
     parser = argparse.ArgumentParser(prog="python -m dphist.bench.auto", description=__doc__)
     parser.add_argument("what", choices=("train", "evaluate", "held-out"))
-    parser.add_argument("--data", type=Path, default=DATA, help="a folder with real histograms, .npy or .csv")
+    parser.add_argument(
+        "--data", type=Path, default=data.DPBENCH, help="a folder with real histograms, .npy or .csv"
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="where studies and trials are kept")
     parser.add_argument("--table", type=Path, help="a Markdown file for all figures")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes")

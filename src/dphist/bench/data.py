@@ -7,6 +7,7 @@ cheap to write down and to send to other processes. Nothing here is private.
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import zipfile
 from collections import Counter
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 FILES = (".npy", ".csv")
+DPBENCH = Path(os.environ.get("DPHIST_BENCH_DATA", "dpbench"))  # real histograms, for the benchmarks
 _DEMO = "demo:"
 
 

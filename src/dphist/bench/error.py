@@ -20,7 +20,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from dphist.bench.core import Row, _run, _say
-from dphist.bench.data import Source, folder, shapes_as
+from dphist.bench.data import DPBENCH, Source, folder, shapes_as
 from dphist.calibration import Calibrated
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
@@ -32,7 +32,6 @@ from dphist.release.margins import bin_margins
 from dphist.steps.protocols import Estimated
 from dphist.workload import Ranges, random
 
-DATA = Path("../shared/data/dpbench/1D")
 METHODS = ("ahp", "sdahp", "sdwf", "dawa", "dawa2", "sa", "s2", "s2+h", "s1+pmm")
 SHAPES = ("uniform", "smooth", "steps", "power-sorted", "power-shuffled", "sparse", "hourly", "heaps")
 EPSILONS = ("0.01", "0.1", "1")
@@ -56,7 +55,7 @@ class Cell:
 def main(arguments: list[str] | None = None) -> int:
     """Print every figure and return 1 if one misses its limit."""
     parser = argparse.ArgumentParser(prog="python -m dphist.bench.error", description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of real histograms, .npy or .csv")
+    parser.add_argument("--data", type=Path, default=DPBENCH, help="folder of real histograms, .npy or .csv")
     parser.add_argument("--releases", type=int, default=40, help="of every method on every histogram")
     parser.add_argument("--methods", default=",".join(METHODS), help="a comma list")
     parser.add_argument("--calibrate", default="0.05", help="the part of the budget that measures the errors")

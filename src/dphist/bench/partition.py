@@ -23,6 +23,7 @@ import numpy as np
 import dphist
 from dphist import law
 from dphist.bench.core import Row, _fastest, _in_turn, _report, _row, _run, _say
+from dphist.bench.data import DPBENCH
 from dphist.domain import Domain, Integers
 from dphist.groups import Floats, Ints
 from dphist.kernels import changepoints, costs, deviations, intervals, segments
@@ -30,7 +31,6 @@ from dphist.mechanisms import CATALOGUE, make_pipeline
 from dphist.pipeline import Pipeline
 from dphist.steps import formulas, partition
 
-DATA = Path("../shared/data/dpbench")
 EPSILONS = ("0.01", "0.1", "1")
 SORTED = ("sdahp", "sdwf", "ahp-optimal")
 METHODS = (
@@ -44,7 +44,7 @@ GB = 1 << 30
 def main(arguments: list[str] | None = None) -> int:
     """Print every figure and return 1 if one misses its limit."""
     parser = argparse.ArgumentParser(prog="python -m dphist.bench.partition", description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with 1D/*.npy, real histograms")
+    parser.add_argument("--data", type=Path, default=DPBENCH, help="folder with 1D/*.npy, real histograms")
     parser.add_argument("--trials", type=int, default=20, help="of every method on every histogram")
     given = parser.parse_args(arguments)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 import dphist
 from dphist.bench.core import Row, _fastest, _in_turn, _report, _row, _run, _say
+from dphist.bench.data import DPBENCH
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.groups import Floats, Groups, Ints
@@ -31,7 +32,6 @@ from dphist.steps import estimate
 from dphist.steps.protocols import Estimated
 from dphist.workload import AllRanges, Prefixes, Ranges, Workload
 
-DATA = Path("../shared/data/dpbench")
 EPSILONS = ("0.01", "0.1", "1")
 QUERIES = 2000
 GB = 1 << 30
@@ -53,7 +53,7 @@ PUBLIC = {
 def main(arguments: list[str] | None = None) -> int:
     """Print every figure and return 1 if one misses its limit."""
     parser = argparse.ArgumentParser(prog="python -m dphist.bench.trees", description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with 1D/*.npy, real histograms")
+    parser.add_argument("--data", type=Path, default=DPBENCH, help="folder with 1D/*.npy, real histograms")
     parser.add_argument("--trials", type=int, default=20, help="of every method on every histogram")
     given = parser.parse_args(arguments)
     parts: dict[str, Callable[[], Iterator[Row]]] = {
