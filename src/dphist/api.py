@@ -150,9 +150,10 @@ class Plan:
             like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
         look = pattern(like, self.domain)
-        if whole(records, "records") < 1:
+        many = whole(records, "records")
+        if many < 1:
             raise UsageError(f"records says how many there may be: at least 1, not {records}.")
-        made_up = look.draw(self.domain, whole(records, "records"), 0)
+        made_up = look.draw(self.domain, many, 0)
         unit = _unit(self.unit, self.max_contributions)
         counts = Counts(made_up, self.domain, self.max_contributions, unit)
         return preview(

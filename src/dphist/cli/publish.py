@@ -106,6 +106,7 @@ def publish(
 ) -> None:
     """Publish a private histogram of DATA."""
     from dphist import api
+    from dphist.calibration import Calibrated
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     plan = api.Plan(
@@ -142,7 +143,7 @@ def publish(
             if out is not None and saved.name != out.name:
                 say(f"warning: {out} was taken by somebody else meanwhile.")
             say(f"release: {saved}")
-        if plan.calibrate is not None and release.error.to_dict()["kind"] != "calibrated":
+        if plan.calibrate is not None and not isinstance(release.error, Calibrated):
             say("note: nothing was calibrated, since no bins share a value.")
         drawn = plot is None or _draw(release, plot, saved)
         if as_json:
