@@ -19,6 +19,7 @@ import traceback
 import uuid
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import hypothesis.strategies as st
 import numpy as np
@@ -785,3 +786,64 @@ def test_the_examples_in_the_documentation_run(server, spark, tmp_path, monkeypa
             for line in last:
                 assert eval(line.partition("  #")[0], scope).values.sum() == (1 if "ward" in line else 2)
     spark.catalog.dropTempView("visits")
+
+
+# --- time zones ---------------------------------------------------------------------------------------------
+
+ZONES = ("UTC", "America/New_York", "Asia/Tokyo")
+
+
+def _instants() -> tuple[list[dt.datetime], pa.Table]:
+    times = [dt.datetime(2024, 3, 1, h, tzinfo=dt.UTC) for h in range(0, 24, 3)]
+    table = pa.table({"t": pa.array(times, pa.timestamp("us", "UTC")), "x": [1.0] * len(times)})
+    return times, table
+
+
+@pytest.fixture
+def elsewhere(request, load):
+    """Let an engine stand in a zone that is not ours; return how data is given to it."""
+    params = request.node.callspec.params
+    if params["load"] == "spark":
+        session = request.getfixturevalue("spark")
+        before = session.conf.get("spark.sql.session.timeZone")
+        session.conf.set("spark.sql.session.timeZone", params["zone"])
+        request.addfinalizer(lambda: session.conf.set("spark.sql.session.timeZone", before))
+    if params["load"] == "postgres":
+        return lambda table: (f"{(found := load(table))[0]}?options=-cTimeZone%3D{params['zone']}", found[1])
+    return load
+
+
+@pytest.mark.parametrize("zone", ZONES[1:])
+def test_expressions_follow_the_declared_clock_and_no_other(elsewhere, zone):
+    times, table = _instants()
+    data, where = elsewhere(table)
+    one, hours = Domain((Integers(1, 1),)), Domain((Integers(0, 23),))
+    since = "t >= TIMESTAMP '2024-03-01 12:00:00'"
+    for declared in (None, *ZONES):
+        clock = ZoneInfo(declared or "UTC")
+        shown = [t.astimezone(clock).replace(tzinfo=None) for t in times]
+        late = sum(t >= dt.datetime(2024, 3, 1, 12) for t in shown)
+        assert count(data, one, columns="x", where=since, timezone=declared, **where).values == [late]
+        got = count(data, hours, columns="EXTRACT(hour FROM t)", timezone=declared, **where).values
+        assert got.tolist() == np.bincount([t.hour for t in shown], minlength=24).tolist()
+    # Bins of time bring their zone along.
+    days = Domain((Instants("2024-03-01", "2024-03-03", tz="Asia/Tokyo"),))
+    assert count(data, days, columns="t", where=since, **where).values.tolist() == [4, 3]
+
+
+def test_a_session_and_a_connection_keep_their_zone(server, spark):
+    import psycopg
+
+    _, table = _instants()
+    url, where = in_postgres(server, table)
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TIME ZONE 'Asia/Tokyo'")
+        count(connection, Domain((Integers(1, 1),)), columns="x", **where)
+        assert connection.execute("SHOW TimeZone").fetchone() == ("Asia/Tokyo",)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        count(spark.sql("SELECT 1 AS x"), Domain((Integers(1, 1),)), columns="x", timezone="America/New_York")
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

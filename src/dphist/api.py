@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.counts import Counts
-from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, make_axis, whole
+from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, clock_zone, make_axis, whole
 from dphist.errors import UsageError
 from dphist.mechanisms import make_pipeline
 from dphist.pipeline import Pipeline
@@ -58,6 +58,7 @@ class Plan:
         workload: the queries that matter, by name or as pairs of bin numbers.
         post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
         table: the table or SELECT to read, when the data is a database.
+        timezone: whose clock expressions follow; by default that of bins of time, else UTC (``zone``).
     """
 
     epsilon: Any
@@ -74,6 +75,7 @@ class Plan:
     workload: WorkloadLike = "points"
     post: Post = "none"
     table: str | None = None
+    timezone: str | None = None
     domain: Domain = field(init=False, repr=False)
     budget: Fraction = field(init=False, repr=False)
 
@@ -90,6 +92,7 @@ class Plan:
             raise UsageError(f"max_contributions must be at least 1, not {self.max_contributions}.")
         if self.unit is None and self.max_contributions != 1:
             raise UsageError("max_contributions goes with unit=, the column that names a person.")
+        self.zone  # noqa: B018 - a wrong zone is refused here
         self.pipeline.check(self.domain, self.queries)
 
     @cached_property
@@ -97,6 +100,11 @@ class Plan:
         """The mechanism, built for this domain."""
         made = make_pipeline(self.method, self.domain)
         return made if self.calibrate is None else replace(made, calibrate=self.calibrate)
+
+    @cached_property
+    def zone(self) -> str:
+        """The time zone whose clock expressions follow, whatever the machine or the server is set to."""
+        return clock_zone(self.domain, self.timezone)
 
     @cached_property
     def queries(self) -> Workload:
@@ -132,6 +140,7 @@ class Plan:
             unit=self.unit,
             max_contributions=self.max_contributions,
             table=self.table,
+            timezone=self.timezone,
         )
         provenance = {
             "source": _source(data),
@@ -139,6 +148,7 @@ class Plan:
             "where": self.where,
             "outside": self.outside,
             "table": self.table,
+            "timezone": self.zone,
         }
         return self.publish(counts, book, dataset, provenance)
 
@@ -191,6 +201,7 @@ def histogram(
     workload: WorkloadLike = "points",
     post: Post = "none",
     table: str | None = None,
+    timezone: str | None = None,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -210,6 +221,7 @@ def histogram(
         workload=workload,
         post=post,
         table=table,
+        timezone=timezone,
     )
     return plan.release(data, ledger=ledger, dataset=dataset)
 
@@ -231,6 +243,7 @@ def histogram2d(
     workload: WorkloadLike = "points",
     post: Post = "none",
     table: str | None = None,
+    timezone: str | None = None,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -253,6 +266,7 @@ def histogram2d(
         workload=workload,
         post=post,
         table=table,
+        timezone=timezone,
     )
     return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
 

@@ -354,15 +354,7 @@ class Instants:
 
     @cached_property
     def _zone(self) -> ZoneInfo | None:
-        if self.tz is None:
-            return None
-        try:
-            return ZoneInfo(self.tz)
-        except (KeyError, ValueError, TypeError, OSError):  # not found, or a name that is no name
-            raise UsageError(
-                f"there is no time zone {self.tz!r}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
-                "this machine lacks the time zone database: pip install tzdata."
-            ) from None
+        return None if self.tz is None else _time_zone(self.tz)
 
     def _wall(self, value: object, name: str) -> datetime:
         """Return what the axis's clock shows at an instant, as it was written."""
@@ -462,6 +454,18 @@ def _epoch(wall: datetime) -> int:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _time_zone(name: str) -> ZoneInfo:
+    try:
+        if name == "localtime":  # whatever the machine is set to
+            raise KeyError(name)
+        return ZoneInfo(name)
+    except (KeyError, ValueError, TypeError, OSError):  # not found, or a name that is no name
+        raise UsageError(
+            f"there is no time zone {name!r}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
+            "this machine lacks the time zone database: pip install tzdata."
+        ) from None
 
 
 def _moment(value: object) -> tuple[float, bool]:
@@ -688,3 +692,17 @@ def _axis_from_dict(described: dict[str, Any]) -> Axis:
     if kind == "instants":
         return Instants(*(described[key] for key in ("start", "stop", "freq", "tz")))
     raise UsageError(f"unknown kind of axis {kind!r}; this file may come from a later version.")
+
+
+def clock_zone(domain: Domain, timezone: str | None) -> str:
+    """Return whose clock expressions follow: the declared zone, else that of bins of time, else UTC."""
+    followed = {axis.tz for axis in domain.axes if isinstance(axis, Instants) and axis.tz is not None}
+    if timezone is None:
+        return followed.pop() if len(followed) == 1 else "UTC"
+    _time_zone(timezone)
+    if followed and timezone not in followed:
+        raise UsageError(
+            f"the bins follow the clock of {' and '.join(sorted(followed))}, and timezone says {timezone}; "
+            "leave timezone out, or let both say the same."
+        )
+    return timezone

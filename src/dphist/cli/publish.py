@@ -92,6 +92,9 @@ def publish(
         str, typer.Option(help="Presentable values beside the raw: none, nonneg, integer.")
     ] = "none",
     table: Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")
+    ] = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file; made if missing.")] = None,
     dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,
@@ -122,6 +125,7 @@ def publish(
         workload=workload,
         post=post,  # type: ignore[arg-type]
         table=table,
+        timezone=timezone,
     )
     if plan.budget > LARGE_EPSILON:
         say(
@@ -216,6 +220,7 @@ def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path,
         "column": plan.column if isinstance(plan.column, str) else " by ".join(plan.column or ()),
         "bins": plan.domain.n,
         "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
+        "timezone": plan.zone,
         "unit": "one record"
         if plan.unit is None
         else f"one {plan.unit} with at most {plan.max_contributions} records",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.counts import Counts
-from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, shown, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
 from dphist.errors import DataError, UsageError
 from dphist.records.cells import number, written
 from dphist.records.progress import watching
@@ -39,6 +39,7 @@ def count(
     unit: str | None = None,
     max_contributions: int = 1,
     table: str | None = None,
+    timezone: str | None = None,
     progress: bool = True,
 ) -> Counts:
     """Return how many records fall into each bin of the domain.
@@ -55,6 +56,9 @@ def count(
             unit is null are left out.
         max_contributions: how many records of one unit are counted at most.
         table: the table of a database, or a SELECT of rows from it.
+        timezone: whose clock expressions follow where they turn instants into dates, hours or text, or
+            compare them with times that name no zone. By default that of an ``Instants`` axis, else UTC;
+            never that of the machine, the server or the session.
         progress: show on stderr how far a count of more than a second is, when that is a terminal.
 
     **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
@@ -83,6 +87,7 @@ def count(
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     k = _check(domain, names, outside, unit, max_contributions)
+    zone = clock_zone(domain, timezone)
     frame, names = _as_frame(data, names)
     if frame is None:
         if names or where is not None or unit is not None or table is not None:
@@ -96,7 +101,7 @@ def count(
 
     from dphist.records import query
 
-    with _engine(frame).connect(frame, table=table, progress=progress) as engine:
+    with _engine(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
         counting = query.counting_query(
             engine, domain, columns=names, where=where, outside=outside, unit=unit, max_contributions=k
         )

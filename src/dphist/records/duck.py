@@ -169,13 +169,14 @@ class Duck(sql.Engine):
 
 
 @contextmanager
-def connect(data: object, *, table: str | None, progress: bool) -> Iterator[Duck]:
+def connect(data: object, *, table: str | None, zone: str = "UTC", progress: bool) -> Iterator[Duck]:
     """Open a file, folder, database or dataframe for counting; everything is gone afterwards."""
     # Sorting many records may spill: to a folder only this user can read, removed at the end.
     with (
         tempfile.TemporaryDirectory(prefix="dphist-", ignore_cleanup_errors=True) as spill,
         closing(duckdb.connect(config=_settings(spill))) as connection,
     ):
+        _set_zone(connection, zone)
         if isinstance(data, Path):
             yield _open_files(connection, files.find(data), table, progress=progress)
             return
@@ -193,6 +194,13 @@ def connect(data: object, *, table: str | None, progress: bool) -> Iterator[Duck
             raise UsageError(f"{name} needs pyarrow: pip install 'dphist[frames]'.") from None
         _seal(connection)
         yield engine
+
+
+def _set_zone(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
+    try:
+        connection.execute(f"SET TimeZone = {quoted(zone)}")
+    except duckdb.Error:
+        raise UsageError(f"DuckDB knows no time zone {zone}; name another.") from None
 
 
 def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, progress: bool) -> Duck:

@@ -215,7 +215,7 @@ class Postgres(sql.Engine):
 
 
 @contextmanager
-def connect(data: Any, *, table: str | None, progress: bool) -> Iterator[Postgres]:
+def connect(data: Any, *, table: str | None, zone: str = "UTC", progress: bool) -> Iterator[Postgres]:
     """Open a URL or use a psycopg connection; the server and the connection are left as they were."""
     if isinstance(data, str):
         connection, name = _open(data)
@@ -234,9 +234,19 @@ def connect(data: Any, *, table: str | None, progress: bool) -> Iterator[Postgre
             with connection.transaction(force_rollback=True):
                 connection.execute("SET LOCAL transaction_read_only = on")
                 connection.execute("SET LOCAL standard_conforming_strings = on")
+                # What a date is read as must not depend on the server's or the user's settings.
+                connection.execute("SET LOCAL DateStyle = 'ISO, MDY'")
+                _set_zone(connection, zone)
                 yield Postgres(connection, name, table, progress=progress)
         except psycopg.Error as error:
             _rephrase(error, name, lost=connection.closed)
+
+
+def _set_zone(connection: psycopg.Connection[Any], zone: str) -> None:
+    try:
+        connection.execute("SELECT pg_catalog.set_config('TimeZone', %s, true)", [zone])
+    except errors.InvalidParameterValue:
+        raise UsageError(f"this PostgreSQL server knows no time zone {zone}; name another.") from None
 
 
 def _open(url: str) -> tuple[psycopg.Connection[Any], str]:

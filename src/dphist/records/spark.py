@@ -34,6 +34,7 @@ _KINDS: dict[str, Kind] = {
     "timestamp_ntz": "local",
 }
 _ANSI = "spark.sql.ansi.enabled"
+_ZONE = "spark.sql.session.timeZone"
 _ESCAPES = "spark.sql.parser.escapedStringLiterals"
 # Seconds of a clock without a zone, by its parts: a cast would read it in the session's zone.
 _CLOCK = "DATEDIFF(CAST(v AS DATE), DATE '1970-01-01') * 86400 + HOUR(v) * 3600 + MINUTE(v) * 60 + SECOND(v)"
@@ -158,7 +159,7 @@ class Spark(sql.Engine):
 
 
 @contextmanager
-def connect(frame: Any, *, table: str | None, progress: bool) -> Iterator[Spark]:
+def connect(frame: Any, *, table: str | None, zone: str = "UTC", progress: bool) -> Iterator[Spark]:
     """Make a Spark DataFrame countable; its session is left as it was."""
     if not hasattr(frame, "sparkSession") or not hasattr(frame, "createTempView"):
         raise UsageError(
@@ -170,16 +171,19 @@ def connect(frame: Any, *, table: str | None, progress: bool) -> Iterator[Spark]
         conf = frame.sparkSession.conf
         if conf.get(_ESCAPES, "false").lower() == "true":
             raise UsageError(f"{_ESCAPES} changes what a quoted text means; set it to false for the count.")
-        before = conf.get(_ANSI)
-        conf.set(_ANSI, "false")
+        settings = {_ANSI: "false", _ZONE: zone}
+        before = {name: conf.get(name) for name in settings}
     engine = None
     try:
         with _errors(Spark.name):
+            for name, value in settings.items():
+                conf.set(name, value)
             engine = Spark(frame, progress=progress)
         yield engine
     finally:
         try:
-            conf.set(_ANSI, before)
+            for name, value in before.items():
+                conf.set(name, value)
             for view in engine.views if engine is not None else ():
                 frame.sparkSession.catalog.dropTempView(view)
         except Exception:  # a session that is gone has nothing left to tidy
