@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import warnings
@@ -340,6 +341,27 @@ def test_secure_differs_after_a_fork():
     assert [x.size for x in found] == [100, 100, 100]
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert (found[i] == found[j]).sum() < 3
+
+
+@pytest.mark.parametrize("how", ["laplace", "geometric", "each"])
+def test_every_vector_of_noise_has_a_key_of_32_fresh_bytes_and_of_nothing_else(how, monkeypatch):
+    given, keys = [], []
+
+    class Recorded(noise.Stream):
+        def __init__(self, key):
+            keys.append(key)
+            super().__init__(key)
+
+    def entropy(size):
+        given.append(hashlib.shake_256(b"%d" % len(given)).digest(size))
+        return given[-1]
+
+    monkeypatch.setattr(os, "urandom", entropy)
+    monkeypatch.setattr(noise, "Stream", Recorded)
+    for _ in range(3):
+        once(how, charge(1), noise.Secure())
+    assert [len(key) for key in keys] == [32, 32, 32]
+    assert keys == given, "the key is the operating system's 32 bytes, drawn once for each vector"
 
 
 @pytest.mark.parametrize("how", ["laplace", "geometric", "each"])

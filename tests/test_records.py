@@ -680,6 +680,15 @@ def test_units_of_any_plain_type_and_null_units(unit_type):
     assert got.tolist() == [2 + 1]
 
 
+@pytest.mark.parametrize("kind", [duck.Duck, Plain])
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_records_without_a_unit_never_reach_the_bounding(kind, limit):
+    """They belong to nobody, so no limit holds for them; an engine's bounding need not look for nulls."""
+    table = pa.table({"u": pa.array([None, None, None, 4, 4, 5]), "x": [0.0, 0.0, 1.0, 2.0, 2.0, 3.0]})
+    got = run_on(kind, table, Domain((Integers(0, 3),)), unit="u", max_contributions=limit)
+    assert got.tolist() == [0, 0, min(limit, 2), 1]
+
+
 def test_a_nan_unit_is_left_out():
     for frame in (pa.table({"u": [math.nan] * 3 + [1.0] * 3, "x": [1.0] * 6}),
                   pd.DataFrame({"u": [math.nan] * 3 + [1.0] * 3, "x": [1.0] * 6})):  # fmt: skip

@@ -105,6 +105,32 @@ def test_scores_move_by_one_at_most_and_never_rise_downwards() -> None:
             assert (below <= np.repeat(above, fanout)[: below.size]).all()
 
 
+@pytest.mark.parametrize("fanout", [2, 4])
+def test_scores_cut_off_keep_what_the_proof_needs(fanout: int) -> None:
+    """Near the largest counts, too, a node's score is at most its parent's and moves by one at most."""
+    rng = np.random.default_rng(fanout)
+    cut = 0
+    for top in (1 << 50, 1 << 52, 1 << 53):
+        for n in (7, 40, 170):
+            sizes = [1]
+            while sizes[-1] < n:
+                sizes.append(sizes[-1] * fanout)
+            x = np.where(rng.random(n) < 0.5, 0, top)
+            y = x.copy()
+            y[np.flatnonzero(x == 0)[0]] += 1
+            before, after = deviations.tree_costs(x, sizes), deviations.tree_costs(y, sizes)
+            for one, other in zip(before, after, strict=True):
+                assert np.abs(one - other).sum() <= 1
+            for below, above in itertools.pairwise(before):
+                assert (below <= np.repeat(above, fanout)[: below.size]).all()
+            runs = [tuple(x[i : i + size].tolist()) for size in sizes for i in range(0, n, size)]
+            exact = [median_cost(run) for run in runs]
+            cap = min((1 << 61) // (n + 1), 1 << 56)
+            assert [int(v) for level in before for v in level] == [min(e, cap) for e in exact]
+            cut += max(exact) > cap
+    assert cut
+
+
 def drawer(noise: np.ndarray) -> Callable[[int], np.ndarray]:
     at = iter(noise.tolist())
     return lambda size: np.array([next(at) for _ in range(size)], dtype=np.int64)

@@ -32,7 +32,7 @@ from dphist.workload import Workload, make_workload
 Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
 _LEAST_EPSILON = Fraction(1, 10**9)
-_WIDEST = 1 << 36  # the largest scale of noise worth drawing, far inside what the sampler can do
+_WIDEST = 1 << 26  # of a share's scale: steps draw up to 2^14 times as wide, and the sampler goes to 2^40
 _SERVERS = ("psycopg", "pyspark")  # records that outlive this process, though they come as an object
 DEFAULT_LEDGER = "dphist-ledger.db"
 

@@ -7,23 +7,22 @@ record changes would hold. These are plain sums over a table of rounded cosines,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.domain import whole
 from dphist.errors import UsageError
 from dphist.groups import Floats, Ints
 from dphist.kernels import kernel
+from dphist.kernels.exact import exact_answers
 
 Table = NDArray[np.int32]
-MOST_WEIGHT = 1 << 16  # counts of up to 2^45 in all are answered exactly; a finer grid would take fewer
+MOST_WEIGHT = 1 << 16  # counts of up to 2^45 in all are answered exactly; answers beyond are cut off
 MOST_FREQUENCIES = 4096  # more would be mostly noise
 _MOST_TERMS = 1 << 29  # cells times frequencies: a second or two
-_LIMB = 20
-_CEILING = 1 << 61
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Fourier:
     weight: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", whole(self.weight, "the weight"))
         if not 1 <= self.frequencies <= most_frequencies(self.n) or not 1 <= self.weight <= MOST_WEIGHT:
             raise UsageError("Fourier sums need 1 to n // 2 + 1 frequencies, and weights of 1 to 2**16.")
 
@@ -91,25 +91,6 @@ class Fourier:
 def most_frequencies(n: int) -> int:
     """Return how many frequencies n cells have, or as many as there is time for."""
     return min(n // 2 + 1, MOST_FREQUENCIES, max(_MOST_TERMS // n, 64))
-
-
-def exact_answers(linear: Callable[[Ints], Ints], x: Ints, *, most: int) -> Ints:
-    """Return a whole-number linear map of counts, each answer cut off at +-2^61: exact for any counts.
-
-    Cutting an answer off moves it no further than before, so a bound on the map still holds. Large counts
-    are taken apart into digits of 20 bits, whose answers fit, and put together with carries.
-    """
-    if float(x.sum()) * most < 2.0**60:
-        return linear(x)
-    if float(x.size) * most >= 2.0 ** (62 - _LIMB):
-        raise UsageError(f"{x.size} cells are too many for weights of up to {most}.")
-    mask = (1 << _LIMB) - 1
-    low, middle, high = (linear(part) for part in (x & mask, (x >> _LIMB) & mask, x >> 2 * _LIMB))
-    middle += low >> _LIMB
-    high += middle >> _LIMB
-    whole = (high << 2 * _LIMB) + ((middle & mask) << _LIMB) + (low & mask)  # wraps only where it is not used
-    top = _CEILING >> 2 * _LIMB
-    return np.where(high >= top, _CEILING, np.where(high < -top, -_CEILING, whole))
 
 
 @lru_cache(maxsize=2)

@@ -16,9 +16,10 @@ import numpy as np
 from dphist.errors import UsageError
 from dphist.groups import Ints
 from dphist.kernels import kernel
+from dphist.kernels.exact import exact_answers
 from dphist.kernels.tree_variances import closed_form
 
-WHOLE = 1 << 12  # counts of up to 2**50 in all have answers below 2**62; a finer grid gains nothing
+WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class Hats:
         return column_bound(self)
 
     def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers."""
+        """Return the answers, cut off at +-2^61: that moves them no further, so the bound holds."""
         return apply_hats(self, counts)
 
 
@@ -96,6 +97,7 @@ def make_hats(
     parts, tops = (np.atleast_1d(np.asarray(x, dtype=np.int64)) for x in (cuts, weights))
     if n < 1 or parts.shape != tops.shape or parts.ndim != 1 or not ((parts >= 2) & (parts <= n)).all():
         raise UsageError(f"hats over {n} bins need levels of 2 to {n} parts and a weight for each level.")
+    whole = int(whole)
     if not (0 < whole <= 1 << 30 and (tops > 0).all() and int(tops.sum()) < whole):
         raise UsageError("the levels' weights must be positive and together below the whole, up to 2**30.")
     first, last, level, peak = [], [], [], []
@@ -149,12 +151,12 @@ def _bound(bins: Ints, first: Ints, offset: Ints, weights: Ints) -> int:
 
 
 def apply_hats(hats: Hats, x: Ints) -> Ints:
-    """Return the exact answers of all queries to whole-number x: O(n) for each level."""
+    """Return the answers of all queries to counts x, cut off at +-2^61: O(n) for each level."""
     if x.shape != (hats.n,) or x.dtype != np.int64:
         raise UsageError(f"hats over {hats.n} bins are applied to as many whole numbers.")
-    if float(np.abs(x.astype(np.float64)).sum()) * hats.whole >= 2.0**62:
-        raise UsageError("the answers could exceed 2**62; use a smaller whole.")
-    return _apply(hats.bins, hats.first, hats.offset, hats.weights, x)
+    return exact_answers(
+        lambda part: _apply(hats.bins, hats.first, hats.offset, hats.weights, part), x, most=hats.whole
+    )
 
 
 @kernel

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dphist.domain import whole
 from dphist.groups import Floats, Groups, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees import Tree, make_tree
@@ -69,6 +70,9 @@ class Multiples:
 
     n: int
     weight: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", whole(self.weight, "the weight"))
 
     @property
     def size(self) -> int:

@@ -16,6 +16,9 @@ keep nothing. The verbs, and why each costs what it says, in the words of its do
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
 D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
 by sequential composition all verbs together lose at most the charge's epsilon.
+
+Every public number that scales noise, a bound, a grid or a share, becomes a Python integer or a Fraction of
+them before it is reckoned with: a narrower integer could wrap, and the noise with it.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ from numpy.typing import NDArray
 from dphist import law
 from dphist.counts import Counts
 from dphist.domain import Domain
+from dphist.domain import whole as whole_number
 from dphist.errors import PrivacyError, UsageError
 from dphist.groups import Groups
 from dphist.privacy import l1, noise, splits
-from dphist.privacy.ledger import Charge, MemoryLedger
+from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -156,7 +160,7 @@ class Curator:
 
     def scale(self, share: Fraction) -> float:
         """Return the scale that ``measure`` would use for a share: public, free, to plan ahead with."""
-        return noise.scale_for(self.epsilon * share, self.sensitivity)
+        return noise.scale_for(self.epsilon * exact_share(share), self.sensitivity)
 
     def measure(self, groups: Groups, *, share: Fraction) -> Noisy:
         """Return the noisy total of each group of a partition.
@@ -194,6 +198,7 @@ class Curator:
         if any(a.dtype.kind not in "iu" or a.shape != lo.shape or a.ndim != 1 for a in (lo, hi, parts)):
             raise UsageError("runs need three integer arrays of one length: lo, hi and parts.")
         lo, hi, parts = (a.astype(np.int64) for a in (lo, hi, parts))
+        whole = whole_number(whole, "the whole")
         if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
             raise UsageError(f"every run must be a range within the {groups.k} groups, 0 <= lo < hi.")
         if parts.min() < 0 or not 0 < whole <= 1 << 40 or int(parts.max()) > whole:
@@ -224,16 +229,17 @@ class Curator:
         Sensitivity: a record in bin j changes the answers by the weights of j, in all by at most the bound;
         D records by at most D times that. Noise of scale D * bound/e on every answer then loses at most e.
         """
-        bound = transform.bound()
+        bound = whole_number(transform.bound(), "the queries' bound")
+        size = whole_number(transform.size, "the number of queries")
         if transform.n != self.domain.n or bound < 1:
             raise UsageError(f"the queries are over {transform.n} bins and the domain has {self.domain.n}.")
         answers = transform(self.__counts.values.copy())
-        if answers.dtype != np.int64 or answers.shape != (transform.size,):
+        if answers.dtype != np.int64 or answers.shape != (size,):
             raise PrivacyError("linear queries must answer with one int64 each.")
         draws, scale = noise.laplace(
-            self.__take(share, f"{transform.size} linear queries"),
+            self.__take(share, f"{size} linear queries"),
             sensitivity=self.sensitivity * bound,
-            size=transform.size,
+            size=size,
             source=self.__source,
         )
         draws += answers
@@ -259,7 +265,7 @@ class Curator:
         centres, classes = (np.asarray(a) for a in (centres, classes))
         if any(a.dtype != np.int64 or a.shape != (groups.k,) for a in (centres, classes)):
             raise UsageError(f"{groups.k} groups need as many centres and classes, of int64.")
-        grid = int(grid)  # a narrower integer could wrap, and with it the scale of the noise
+        grid = whole_number(grid, "the grid")
         if not 1 <= grid <= 1 << 16 or classes.min() < -1 or not 0 <= classes.max() < groups.k:
             raise UsageError(
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."
@@ -288,8 +294,11 @@ class Curator:
         P(Z >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e, or B/e if monotone, loses at most e. Scores are
         clipped to +-2^61 first, which moves them no more than before and keeps sums inside int64.
         """
-        bound = self.sensitivity * score.sensitivity * (1 if score.monotone else 2)
-        size = score.candidates(self.domain.n)
+        moved = whole_number(score.sensitivity, "a score's sensitivity")
+        size = whole_number(score.candidates(self.domain.n), "the number of candidates")
+        if moved < 1 or not isinstance(score.monotone, bool | np.bool_):
+            raise PrivacyError("a score declares a sensitivity of at least 1, and whether it is monotone.")
+        bound = self.sensitivity * moved * (1 if score.monotone else 2)
         scores = score(self.__counts.values.copy())
         if scores.dtype != np.int64 or scores.shape != (size,) or not size:
             raise PrivacyError("a score must be one int64 per candidate, as many as it declares.")
@@ -331,6 +340,9 @@ class Curator:
             order = Groups(np.array([0, n]), order).order  # refuses what is no order of the bins
         if candidates == "all" and n > l1.MOST_INTERVALS:
             raise UsageError(f"all intervals of {n} bins are too many; use candidates='powers'.")
+        fanout, penalty = whole_number(fanout, "a tree's fanout"), float(penalty)
+        if fanout < 2 or not 0 <= penalty < math.inf:
+            raise UsageError(f"a tree's fanout is at least 2 and a penalty from 0 on: {fanout}, {penalty}.")
         draws = noise.Draws(
             self.__take(share, f"L1 partition by {candidates} intervals and the {center}"), self.__source
         )
@@ -362,6 +374,7 @@ class Curator:
         """
         if order is not None:
             order = Groups(np.array([0, self.domain.n]), order).order  # refuses what is no order of the bins
+        fanout, share = whole_number(fanout, "a tree's fanout"), exact_share(share)
         if fanout < 2:
             raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
         bound = splits.SENSITIVITY * self.sensitivity
@@ -382,7 +395,7 @@ class Curator:
 
     def __take(self, share: Fraction, purpose: str) -> Charge:
         part = self.__charge.take(share, purpose)
-        self.__spent.append(Spent(purpose, share, part.epsilon))
+        self.__spent.append(Spent(purpose, exact_share(share), part.epsilon))
         return part
 
     def __repr__(self) -> str:

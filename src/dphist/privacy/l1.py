@@ -70,7 +70,7 @@ def noisy_partition(
     sizes = lengths(n, candidates, fanout)
     top = change(sizes[-1], center)
     grid = GRID if center == "mean" else 1
-    constant = round(penalty * grid)
+    constant = min(round(penalty * grid), deviations.cost_cap(n))
     if candidates == "all":
         return _all_intervals(x, draw, center, constant, grid, top)
     ranked = deviations.ranks(x)

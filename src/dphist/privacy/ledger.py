@@ -90,6 +90,13 @@ def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
     return exact
 
 
+def exact_share(share: Fraction) -> Fraction:
+    """Return a share as a Fraction of Python integers: of narrower ones its products could wrap."""
+    if isinstance(share, bool) or not isinstance(share, Fraction | int) or not 0 < share <= 1:
+        raise PrivacyError(f"a share must be a Fraction above 0 and up to 1, not {share!r}.")
+    return Fraction(int(share.numerator), int(share.denominator))
+
+
 def as_decimal(value: Fraction) -> str:
     """Return a fraction as a decimal of at most twelve digits, for reading."""
     return f"{float(value):.12g}"
@@ -124,9 +131,8 @@ class Charge:
 
     def take(self, share: Fraction, purpose: str) -> Charge:
         """Return a charge of this share of the whole; all shares together can never exceed one."""
-        if isinstance(share, bool) or not isinstance(share, Fraction | int) or not 0 < share <= 1:
-            raise PrivacyError(f"a share must be a Fraction above 0 and up to 1, not {share!r}.")
-        self._spend(Fraction(share), f"cannot give {share} of itself to {purpose!r}")
+        share = exact_share(share)
+        self._spend(share, f"cannot give {share} of itself to {purpose!r}")
         return Charge(self.epsilon * share, self.dataset, purpose, _SEAL)
 
     def use(self) -> Fraction:

@@ -135,6 +135,7 @@ def laplace_each(
         whole: what the parts are parts of.
         source: where the digits come from.
     """
+    whole = whole_number(whole, "the whole")
     if not 1 <= whole <= MAX_WHOLE:
         raise UsageError(f"whole must be from 1 to 2**40, not {whole}.")
     least = parts.min(initial=whole)
@@ -168,9 +169,10 @@ class Draws:
 
 
 def _ratio(epsilon: Fraction, sensitivity: int) -> Fraction:
-    if whole_number(sensitivity, "the sensitivity") < 1 or epsilon <= 0:
+    exact = whole_number(sensitivity, "the sensitivity")
+    if exact < 1 or epsilon <= 0:
         raise UsageError("the sensitivity must be at least 1, and epsilon positive.")
-    return Fraction(sensitivity) / epsilon
+    return exact / epsilon
 
 
 def _round_up(exact: Fraction) -> float:
