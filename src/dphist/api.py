@@ -1,8 +1,9 @@
 """The front door: records in, a release out. Everything here checks first, then counts, charges and draws.
 
 The order never varies: the plan is checked with no data in sight; the ledger is opened and asked
-whether it could pay; the records are counted; the charge is journaled and synced; the noise is drawn.
-A mistake found at any point before the charge costs nothing.
+whether it could pay; the mechanism is rehearsed on made-up counts, which compiles and imports what it needs;
+the records are counted; the charge is journaled and synced; the noise is drawn. A mistake found at any point
+before the charge costs nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dphist.pipeline import Pipeline
 from dphist.preview import LikeData, Preview, pattern, preview
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.rehearsal import rehearse
 from dphist.release import Post, Release
 from dphist.workload import Workload, make_workload
 
@@ -128,6 +130,7 @@ class Plan:
         kept = isinstance(data, str | os.PathLike) or type(data).__module__.split(".")[0] in _SERVERS
         book = open_ledger(ledger, durable=kept)
         book.check(self.budget, dataset=dataset)
+        self.prepare()
         columns = (
             () if self.column is None else (self.column,) if isinstance(self.column, str) else self.column
         )
@@ -151,6 +154,24 @@ class Plan:
             "timezone": self.zone,
         }
         return self.publish(counts, book, dataset, provenance)
+
+    def prepare(self, *, sensitivity: int | None = None) -> None:
+        """Compile and import all that a release needs, by a run on a few made-up counts; spends nothing.
+
+        ``release`` does so by itself before it counts; it takes seconds when a method first runs on a machine
+        (``dphist warm`` compiles all of them ahead), and milliseconds afterwards.
+
+        Args:
+            sensitivity: by how much one unit changes the counts; by default ``max_contributions``.
+        """
+        rehearse(
+            self.pipeline,
+            self.domain,
+            self.queries,
+            epsilon=self.budget,
+            sensitivity=self.max_contributions if sensitivity is None else sensitivity,
+            post=self.post,
+        )
 
     def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
         """Return a dozen releases that could come out, on made-up records: simulated, nothing spent.
@@ -177,6 +198,7 @@ class Plan:
             share = part * (1 - kept)
             if counts.sensitivity > _WIDEST * self.budget * share and share:
                 raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
+        self.prepare(sensitivity=counts.sensitivity)
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
         provenance |= {"dataset": dataset, "journaled": not isinstance(book, MemoryLedger)}
         charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)

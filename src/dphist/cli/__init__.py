@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dphist.cli import advise, lab, ledger, look, publish
+from dphist.cli import advise, lab, ledger, look, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say
 from dphist.errors import DphistError
 from dphist.version import __version__
@@ -37,7 +37,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 app.command(cls=Command)(publish.publish)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
-for command in (look.plot, look.methods, look.audit, look.demo, advise.advise, lab.compare):
+for command in (look.plot, look.methods, look.audit, look.demo, advise.advise, lab.compare, warm.warm):
     app.command(cls=Command)(command)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(lab.app, name="bench")

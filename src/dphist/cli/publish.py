@@ -21,7 +21,9 @@ from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
 from dphist.cli.ledger import budget_line, ledger_path
 from dphist.cli.places import check_places
+from dphist.cli.warm import how_often
 from dphist.errors import DphistError, LedgerError, OutputError
+from dphist.kernels import noticing
 from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
 
 if TYPE_CHECKING:
@@ -141,6 +143,7 @@ def publish(
         return
     book, saved = _Watched.open(account), None
     try:
+        _prepare(plan, plot)
         release = plan.release(data, ledger=book, dataset=dataset)
         with _undisturbed():
             saved = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
@@ -162,6 +165,17 @@ def publish(
         raise Interrupted(safe if saved else book.told(plan.budget)) from None
     if not drawn:
         raise typer.Exit(OutputError.exit_code)
+
+
+def _prepare(plan: Plan, plot: Path | None) -> None:
+    """Compile and import what comes after the charge, so that none of it can fail there."""
+    import rich.table  # noqa: F401 - the release is shown in one
+
+    if plot is not None:
+        import vl_convert  # noqa: F401
+    name = plan.method if isinstance(plan.method, str) else plan.method.name
+    with noticing(lambda: say(f"compiling {name}, {how_often()} ...")):
+        plan.prepare()
 
 
 @contextmanager

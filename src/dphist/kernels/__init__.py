@@ -1,15 +1,85 @@
-"""Compiled loops: arrays in, arrays out, no randomness. Imports numba: import it where it is used."""
+"""Compiled loops: arrays in, arrays out, no randomness. Their modules import numba: import them where used.
+
+A loop is compiled when it first runs, and kept on disk where numba finds a place of this user's own:
+$NUMBA_CACHE_DIR, beside the source, or in the home's cache. What is kept there is executable, so a folder
+that others may write to is never chosen. Where there is no such place, every process compiles anew; and
+whatever goes wrong with the kept files is no more than a reason to compile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-from numba import njit
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+LOOPS: list[Any] = []  # the loops of all modules that were imported so far
+_waiting: list[Callable[[], None]] = []  # who wants to know of the next compilation
 
 
 def kernel(function: _Function) -> _Function:
-    """Compile a loop, keep the result on disk, and let other threads run beside it."""
-    return cast(_Function, njit(cache=True, nogil=True)(function))
+    """Compile a loop, keep the result on disk where that is possible, and let other threads run beside it."""
+    from numba import njit
+
+    _listen()
+    loop: Any = njit(nogil=True)(function)
+    with suppress(RuntimeError, OSError):  # there is no place
+        loop._cache = _forgiving_cache()(function)  # noqa: SLF001 - as numba's own `enable_caching` does
+    LOOPS.append(loop)
+    return cast(_Function, loop)
+
+
+def place() -> Path | None:
+    """Return the folder in which compiled loops are kept; None if there is none that can be written."""
+    import dphist.kernels.weights  # noqa: F401 - any of the modules: the loops of all are kept in one folder
+
+    path = LOOPS[0].stats.cache_path
+    return None if path is None else Path(path)
+
+
+@contextmanager
+def noticing(tell: Callable[[], None]) -> Iterator[None]:
+    """Call ``tell`` as soon as a loop has to be compiled meanwhile, and only once."""
+    _waiting.append(tell)
+    try:
+        yield
+    finally:
+        if tell in _waiting:
+            _waiting.remove(tell)
+
+
+@cache
+def _forgiving_cache() -> Any:
+    """Return numba's cache, made to forgive: a full disk or a damaged file is no reason to fail."""
+    base: Any = importlib.import_module("numba.core.caching").FunctionCache
+
+    class Forgiving(base):  # type: ignore[misc]
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            with suppress(Exception):
+                return super().load_overload(sig, target_context)
+            return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with suppress(Exception):
+                super().save_overload(sig, data)
+
+    return Forgiving
+
+
+@cache
+def _listen() -> None:
+    """Tell whoever waits when numba begins to compile, which it does not when it reads from disk."""
+    events: Any = importlib.import_module("numba.core.event")
+
+    class Listener(events.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            while _waiting:
+                _waiting.pop()()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    events.register("numba:compile", Listener())

@@ -82,7 +82,8 @@ def tree_costs(x: Ints, sizes: list[int]) -> list[Ints]:
 
 
 def _counts(x: Ints) -> Ints:
-    x = np.ascontiguousarray(x)
+    x = np.ascontiguousarray(x).view()
+    x.flags.writeable = False  # one type for the compiler, wherever the counts come from
     if x.dtype != np.int64 or x.ndim != 1 or x.size == 0:
         raise UsageError(f"L1 costs need a row of int64 counts, not {x.dtype} of shape {x.shape}.")
     return x

@@ -1,0 +1,64 @@
+"""The command that compiles everything ahead, so that no later run waits for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from dphist.cli.common import say
+from dphist.errors import UsageError
+from dphist.kernels import noticing, place
+
+if TYPE_CHECKING:
+    from dphist.api import Plan
+
+_LINES, _GRIDS = ("points", "prefixes", "ranges", "random:64"), ("points", "rectangles:64")
+_BINS, _SIDE = 64, 16
+
+
+def warm() -> None:
+    """Compile every method now, which takes some minutes, so that no later run waits for it."""
+    from dphist.mechanisms import METHODS
+
+    folder = place()
+    if folder is None:
+        typer.echo(
+            "compiled code can be kept nowhere, so there is nothing to do ahead: every run compiles what it "
+            "needs. To keep it, set NUMBA_CACHE_DIR to a folder that only you can write to."
+        )
+        return
+    names, compiled = [method.name for method in METHODS], 0
+    for done, name in enumerate(names, 1):
+        told: list[str] = []
+        with noticing(partial(told.append, name)):
+            for plan in _plans(name):
+                plan.prepare()
+        compiled += len(told)
+        if sys.stderr.isatty() or told:
+            say(f"{done} of {len(names)}: {name}{' compiled' if told else ''}")
+    typer.echo(f"all {len(names)} methods are compiled ({compiled} of them just now) and kept in {folder}")
+
+
+def how_often() -> str:
+    """Return how often a method is compiled here, in words."""
+    if place() is not None:
+        return "once"
+    return "as in every run: compiled code can be kept nowhere (set NUMBA_CACHE_DIR to a folder of your own)"
+
+
+def _plans(method: str) -> Iterator[Plan]:
+    """Yield a plan of every kind of domain and workload that a method can serve."""
+    from dphist.api import Plan
+    from dphist.domain import Domain, Integers
+
+    line, grid = Domain((Integers(0, _BINS - 1),)), Domain((Integers(0, _SIDE - 1),) * 2)
+    kinds = [(line, queries) for queries in _LINES] + [(grid, queries) for queries in _GRIDS]
+    for domain, queries in kinds:
+        for part in (0, "0.05"):
+            with suppress(UsageError):  # some serve lines or grids alone, and some are never calibrated
+                yield Plan(bins=domain, epsilon=1, method=method, workload=queries, calibrate=part)

@@ -1,0 +1,289 @@
+"""What can fail without data fails before the charge: compiling, importing, and finding a place for both."""
+
+import errno
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dphist
+from dphist import kernels, rehearsal
+from dphist.counts import Counts
+from dphist.domain import Domain, Integers
+from dphist.errors import UsageError
+from dphist.mechanisms import CATALOGUE
+from dphist.pipeline import Pipeline
+from dphist.privacy.curator import Curator
+from dphist.privacy.ledger import Ledger, MemoryLedger
+from dphist.steps.order import AsGiven
+from dphist.workload import make_workload
+
+SOURCE = Path(dphist.__file__).parent
+LINES, GRIDS = ("points", "prefixes", "ranges", "small", "random:40"), ("points", "rectangles:20")
+
+
+def compiled():
+    """Return every loop and signature that was compiled or read from disk so far."""
+    return {(loop.py_func.__qualname__, str(sig)) for loop in kernels.LOOPS for sig in loop.signatures}
+
+
+def forget():
+    """Bring the process back to where nothing is compiled; what is on disk stays there."""
+    rehearsal._rehearsed.clear()
+    for loop in kernels.LOOPS:
+        loop._reset_overloads()
+
+
+def plans(method, sizes, sides, lines=LINES, grids=GRIDS):
+    kinds = [(Domain((Integers(1, n),)), w) for n in sizes for w in lines]
+    kinds += [(Domain((Integers(1, n), Integers(1, n + 2))), w) for n in sides for w in grids]
+    for domain, workload in kinds:
+        for part in (0, "0.05"):
+            try:
+                yield dphist.Plan(bins=domain, epsilon=1, method=method, workload=workload, calibrate=part)
+            except UsageError:
+                continue
+
+
+def compiled_after_rehearsal(plan):
+    """Return what a release compiles though it was rehearsed, on very different data."""
+    forget()
+    plan.prepare()
+    before, n = compiled(), plan.domain.n
+    draws = np.random.default_rng(n)
+    for x in (
+        np.zeros(n, int),
+        np.full(n, 50),
+        np.concatenate([np.full(n // 2, 100), draws.poisson(30, n - n // 2)]),
+        draws.integers(0, 10**9, n),
+    ):
+        curator = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=1)
+        with np.errstate(all="ignore"):
+            release = plan.pipeline.run(curator, plan.queries)
+        release.intervals()
+        release.total()
+    return compiled() - before
+
+
+@pytest.mark.parametrize("method", CATALOGUE)
+def test_a_rehearsed_release_compiles_nothing(method):
+    for plan in plans(method, [300], [20], ("points", "ranges", "random:40"), ("points",)):
+        assert compiled_after_rehearsal(plan) == set(), plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", CATALOGUE)
+def test_a_rehearsed_release_compiles_nothing_of_any_size(method):
+    for plan in plans(method, [1, 2, 3, 40, 5000], [2, 5, 24]):
+        assert compiled_after_rehearsal(plan) == set(), plan
+
+
+@pytest.mark.parametrize("method", ["dawa", "dawa2", "wf-auto"])
+def test_thousands_of_distinct_counts_compile_nothing_either(method):
+    plan = dphist.Plan(bins=1 << 12, range=(0, 1), epsilon="0.1", method=method)
+    assert compiled_after_rehearsal(plan) == set()
+
+
+def test_a_rehearsal_happens_once_and_before_the_charge(monkeypatch):
+    happened = []
+    monkeypatch.setattr(rehearsal, "_run", lambda *a: happened.append("rehearsed"))
+    charge = MemoryLedger.charge
+    monkeypatch.setattr(MemoryLedger, "charge", lambda *a, **k: happened.append("charged") or charge(*a, **k))
+    forget()
+    for _ in range(2):
+        dphist.histogram([1, 2, 3], bins=60, range=(0, 10), epsilon="0.7")
+    assert happened == ["rehearsed", "charged", "charged"]
+    happened.clear()
+    dphist.from_counts(np.arange(60), epsilon="0.7", unit_sensitivity=3)
+    assert happened == ["rehearsed", "charged"]
+
+
+class Broken(AsGiven):
+    def __call__(self, domain, rough):
+        raise ZeroDivisionError
+
+
+class OnlyFor100(AsGiven):
+    def __call__(self, domain, rough):
+        if domain.n != 100:
+            raise ZeroDivisionError
+
+
+def test_a_component_that_always_fails_costs_nothing_and_one_for_its_own_domain_works():
+    book = MemoryLedger()
+    with pytest.raises(ZeroDivisionError):
+        dphist.from_counts(np.arange(100), epsilon=1, method=Pipeline(order=Broken()), ledger=book)
+    assert book.spent("default") == 0
+    dphist.from_counts(np.arange(100), epsilon=1, method=Pipeline(order=OnlyFor100()), ledger=book)
+    assert book.spent("default") == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (48,), (7, 5)])
+@pytest.mark.parametrize("spec", [*LINES, "big", "clustered", *GRIDS, [(0, 2000), (1999, 2000)]])
+def test_a_workload_keeps_its_kind_over_other_bins(spec, shape):
+    if (spec in GRIDS[1:]) != (len(shape) == 2):
+        return
+    old = make_workload(spec, (2000,) if len(shape) == 1 else (40, 50))
+    new = rehearsal.resized(old, shape)
+    assert type(new) is type(old)
+    assert new.shape == shape
+    assert 1 <= new.size <= max(64, shape[0] * (shape[0] + 1) // 2)
+
+
+# ---- where compiled loops are kept ----------------------------------------------------------------------
+
+
+def loop_of(folder, name, body="return x + 1"):
+    """Return a compiled loop whose source lies in a folder."""
+    file = folder / f"{name}.py"
+    file.write_text(f"from dphist.kernels import kernel\n\n\n@kernel\ndef run(x):\n    {body}\n")
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernels.LOOPS.remove(module.run)
+    return module.run
+
+
+def test_a_loop_is_compiled_once_and_told_only_then(tmp_path):
+    told = []
+    with kernels.noticing(lambda: told.append("compiling")):
+        first = loop_of(tmp_path, "loop")
+        assert (first(1), first(1.5)) == (2, 2.5)
+    assert told == ["compiling"]
+    with kernels.noticing(lambda: told.append("again")):
+        again = loop_of(tmp_path, "loop")
+        assert (again(1), again(1.5)) == (2, 2.5)
+    assert told == ["compiling"]
+    assert sum(again.stats.cache_hits.values()) == 2
+
+
+def test_damaged_and_unwritable_files_are_a_reason_to_compile_and_no_more(tmp_path, monkeypatch):
+    from numba.core.caching import IndexDataCacheFile
+
+    assert loop_of(tmp_path, "loop")(1) == 2
+    kept = [p for p in (tmp_path / "__pycache__").iterdir() if p.suffix in (".nbi", ".nbc")]
+    assert len(kept) == 2
+    for file in kept:
+        whole = file.read_bytes()
+        for damage in (b"", b"\x80garbage", whole[: len(whole) // 2]):
+            file.write_bytes(damage)
+            assert loop_of(tmp_path, "loop")(1) == 2
+    monkeypatch.setattr(IndexDataCacheFile, "save", full_disk)
+    assert loop_of(tmp_path, "other")(1) == 2
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_without_a_place_loops_are_compiled_and_kept_nowhere(tmp_path, monkeypatch):
+    (tmp_path / "__pycache__").write_text("no folder")
+    monkeypatch.setenv("HOME", os.devnull)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    loop = loop_of(tmp_path, "loop")
+    assert loop.stats.cache_path is None
+    assert loop(1) == 2
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory):
+    """Return an environment whose packages cannot be written and whose user has no home, also for root."""
+    root = tmp_path_factory.mktemp("container")
+    shutil.copytree(SOURCE, root / "dphist", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "dphist" / "kernels" / "__pycache__").write_text("a file, where numba would make a folder")
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "XDG_", "DPHIST_"))}
+    return keep | {"PYTHONPATH": str(root), "HOME": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def python(*arguments, env, cwd, code=0):
+    run = subprocess.run(
+        [sys.executable, *arguments], env=env, cwd=cwd, text=True, capture_output=True, check=False
+    )
+    assert run.returncode == code, run
+    assert "Traceback" not in run.stderr
+    return run
+
+
+PUBLISH = ("publish", "x.csv", "--column", "x", "--bins", "60", "--range", "0", "60", "--epsilon", "1")
+PUBLISH += ("--method", "dawa2", "--workload", "ranges", "--ledger", "l.db", "--out", "r.json")
+
+
+def test_the_command_line_publishes_where_nothing_can_be_kept(container, tmp_path):
+    (tmp_path / "x.csv").write_text("x\n" + "\n".join(map(str, range(60))))
+    Ledger.open(tmp_path / "l.db")
+    run = python("-m", "dphist", *PUBLISH, env=container, cwd=tmp_path)
+    assert "compiling dawa2, as in every run" in run.stderr
+    assert Ledger.open(tmp_path / "l.db").spent("default") == 1
+    assert dphist.load(tmp_path / "r.json").method == "dawa2"
+    warmed = python("-m", "dphist", "warm", env=container, cwd=tmp_path).stdout
+    assert "kept nowhere" in warmed
+    assert "NUMBA_CACHE_DIR" in warmed
+
+
+def test_after_the_rehearsal_nothing_more_is_imported_or_compiled(container, tmp_path):
+    text = """
+        import sys, dphist
+        from dphist import kernels
+        plan = dphist.Plan(bins=60, range=(0, 60), epsilon=1, method="dawa2", workload="ranges")
+        plan.prepare()
+        modules, told = set(sys.modules), []
+        with kernels.noticing(lambda: told.append("compiled")):
+            counts = dphist.Plan.release.__globals__["Counts"](list(range(60)), plan.domain)
+            book = dphist.Ledger("l.db")
+            release = plan.publish(counts, book, "default", {"source": "counts"})
+            release.intervals(), release.total(), repr(release)
+            release.save("r.json"), release.save("r.csv")
+        print(sorted(set(sys.modules) - modules), told, book.spent("default"), kernels.place())
+    """
+    run = python("-c", textwrap.dedent(text), env=container, cwd=tmp_path)
+    assert run.stdout == "[] [] 1 None\n"
+
+
+def test_an_interrupt_while_compiling_costs_nothing(tmp_path):
+    (tmp_path / "x.csv").write_text("x\n" + "\n".join(map(str, range(60))))
+    Ledger.open(tmp_path / "l.db")
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "dphist", *PUBLISH]
+    with subprocess.Popen(command, env=env, cwd=tmp_path, text=True, stderr=subprocess.PIPE) as run:
+        first = run.stderr.readline()
+        run.send_signal(signal.SIGINT)
+        rest = run.stderr.read()
+    assert first == "compiling dawa2, once ...\n"
+    assert (run.returncode, rest) == (130, "interrupted; nothing was charged.\n")
+    assert Ledger.open(tmp_path / "l.db").entries() == []
+
+
+def test_warm_compiles_every_kind_and_says_where(tmp_path, monkeypatch, capsys):
+    from dphist import mechanisms
+    from dphist.cli import warm
+
+    some = [CATALOGUE[name] for name in ("identity", "quadtree", "s2+h")]
+    monkeypatch.setattr(mechanisms, "METHODS", some)
+    forget()
+    warm.warm()
+    out = capsys.readouterr().out
+    assert re.search(r"all 3 methods are compiled \(\d of them just now\) and kept in ", out)
+    assert str(kernels.place()) in out
+    before = compiled()
+    for name in ("quadtree", "s2+h"):
+        for plan in plans(name, [80], [9], ("points", "prefixes", "ranges", "random:9")):
+            plan.prepare()
+    assert compiled() == before
+
+
+def test_a_rehearsal_is_no_release(tmp_path):
+    """Neither ledger nor file nor noise is touched by it."""
+    plan = dphist.Plan(bins=60, range=(0, 60), epsilon=Fraction(1, 3), method="dawa")
+    assert plan.prepare() is None
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(plan.release(list(range(60))).to_json())["simulated"] is False
