@@ -629,10 +629,14 @@ class Plain(duck.Duck):
 
 
 def run_on(kind, table, domain, **options):
-    defaults = {"columns": ("x",), "where": None, "outside": "drop", "unit": None, "max_contributions": 1}
+    how = {name: options.pop(name) for name in ("outside", "max_contributions") if name in options}
     with duck.connect(table, table=None, progress=False) as engine:
         engine.__class__ = kind
-        bins, tallies = engine.run(query.counting_query(engine, domain, **(defaults | options)))
+        asked = query.ask(engine, domain, **({"columns": ("x",), "where": None, "unit": None} | options))
+        counting = query.counting_query(
+            engine, domain, asked, **({"outside": "drop", "max_contributions": 1} | how)
+        )
+        bins, tallies = engine.run(counting)
     out = np.zeros(domain.n, dtype=np.int64)
     out[bins] = tallies
     return out

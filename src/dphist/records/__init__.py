@@ -86,32 +86,29 @@ def count(
     to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    k = _check(domain, names, outside, unit, max_contributions)
+    k = check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
-    frame, names = _as_frame(data, names)
+    frame, names = as_frame(data, names)
     if frame is None:
-        if names or where is not None or unit is not None or table is not None:
-            raise UsageError(
-                "columns, where, unit and table go with a table of named columns; "
-                "give a dataframe or a file instead of a bare array."
-            )
-        arrays = _arrays(data, domain)
+        refuse_names(names, where, unit, table)
+        arrays = plain_arrays(data, domain)
         with watching("the arrays", lambda: None, shown=progress):
             return Counts(_count_arrays(arrays, domain, outside), domain)
 
     from dphist.records import query
 
-    with _engine(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
-        counting = query.counting_query(
-            engine, domain, columns=names, where=where, outside=outside, unit=unit, max_contributions=k
-        )
+    with engine_of(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
+        asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
+        counting = query.counting_query(engine, domain, asked, outside=outside, max_contributions=k)
         bins, tallies = engine.run(counting)
     totals = np.zeros(domain.n, dtype=np.int64)  # every bin is there, also those nobody fell into
     totals[bins] = tallies
     return Counts(totals, domain, sensitivity=k, unit=_unit_words(unit, k))
 
 
-def _check(domain: Domain, columns: tuple[str, ...], outside: str, unit: str | None, limit: object) -> int:
+def check_arguments(
+    domain: Domain, columns: tuple[str, ...], outside: str, unit: str | None, limit: object
+) -> int:
     """Refuse wrong arguments before any record is read; return the sensitivity."""
     if not isinstance(domain, Domain):
         raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
@@ -134,6 +131,15 @@ def _check(domain: Domain, columns: tuple[str, ...], outside: str, unit: str | N
     return k
 
 
+def refuse_names(columns: tuple[str, ...], where: str | None, unit: str | None, table: str | None) -> None:
+    """Refuse names for bare arrays, which have none."""
+    if columns or where is not None or unit is not None or table is not None:
+        raise UsageError(
+            "columns, where, unit and table go with a table of named columns; "
+            "give a dataframe or a file instead of a bare array."
+        )
+
+
 def _what(value: object) -> str:
     # Not the value itself: whoever writes column=df.age has put records there.
     return "an empty text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
@@ -145,7 +151,7 @@ def _unit_words(unit: str | None, k: int) -> str:
     return f"one {unit} with at most {k} record{'s' if k > 1 else ''}"
 
 
-def _engine(frame: object) -> Any:
+def engine_of(frame: object) -> Any:
     """Return the module that counts such data."""
     package = type(frame).__module__.partition(".")[0]
     if isinstance(frame, str) or package in ("psycopg", "psycopg2"):
@@ -161,7 +167,7 @@ def _engine(frame: object) -> Any:
     return duck
 
 
-def _as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tuple[str, ...]]:
+def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tuple[str, ...]]:
     """Return what the engine can scan and the columns to take from it; None for bare arrays."""
     if isinstance(data, str) and data.startswith(("postgresql://", "postgres://")):
         return data, columns
@@ -179,7 +185,7 @@ def _as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tu
     return data, columns
 
 
-def _arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
+def plain_arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
     """Return one array of plain values per axis, of one length."""
     if isinstance(data, dict) or not isinstance(data, Sequence | np.ndarray):
         raise UsageError(
@@ -260,7 +266,7 @@ def _count_arrays(arrays: list[NDArray[Any]], domain: Domain, outside: Outside) 
         bins = np.zeros(chunk[0].size, dtype=np.int64)
         kept = np.ones(chunk[0].size, dtype=np.bool_)
         for axis, part in zip(domain.axes, chunk, strict=True):
-            at = axis.index(_labels(part) if isinstance(axis, Categories) else part, outside)
+            at = axis.index(as_labels(part) if isinstance(axis, Categories) else part, outside)
             kept &= at >= 0
             bins = bins * axis.n + at
         totals += np.bincount(bins[kept], minlength=domain.n)
@@ -272,6 +278,6 @@ def _chunks(arrays: list[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
         yield [a[start : start + _CHUNK] for a in arrays]
 
 
-def _labels(cells: NDArray[Any]) -> NDArray[Any]:
+def as_labels(cells: NDArray[Any]) -> NDArray[Any]:
     """Return labels as the engine writes them: text as it is, whole numbers in digits, true and false."""
     return np.array([written(cell) for cell in cells.tolist()], dtype=object)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +30,30 @@ _LABELS = {"integer": re.compile("0|-?[1-9][0-9]*"), "boolean": re.compile("true
 _SMALL = 64  # up to so many edges a tree of comparisons is faster than a join
 
 
-def counting_query(
-    engine: Engine,
-    domain: Domain,
-    *,
-    columns: tuple[str, ...],
-    where: str | None,
-    outside: Outside,
-    unit: str | None,
-    max_contributions: int,
-) -> exp.Select:
-    """Return the query that counts the records of each bin; refuse columns that cannot be binned."""
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every record, checked: a value for each axis, the filter and the person.
+
+    Counting and checking both build on it, so that what a check tells of is what would be counted.
+    """
+
+    written: list[exp.Expression]  # the values as asked for,
+    values: list[exp.Expression]  # and as what their axes are searched by: text, seconds or a double
+    kinds: list[Field]
+    fields: dict[str, Field]
+    keep: exp.Expression | None
+    person: exp.Expression | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the values in the nested selects."""
+        return [f"v{i}" for i in range(len(self.values))]
+
+
+def ask(
+    engine: Engine, domain: Domain, *, columns: tuple[str, ...], where: str | None, unit: str | None
+) -> Question:
+    """Return what is asked of every record; refuse columns that cannot be binned."""
     fields = engine.columns()
     if len(columns) != len(domain.axes):
         wanted = "one column" if len(domain.axes) == 1 else "two columns"
@@ -48,32 +62,39 @@ def counting_query(
             f"the domain needs {wanted} and {given} given; name what to count. "
             + names_hint("", fields, engine)
         )
-    values = [resolve(text, fields, engine) for text in columns]
+    written = [resolve(text, fields, engine) for text in columns]
     keep = None if where is None else expression(where, fields, engine)
     person = None if unit is None else resolve(unit, fields, engine)
-    values = [_read(v, fields, axis) for v, axis in zip(values, domain.axes, strict=True)]
+    values = [_read(v, fields, axis) for v, axis in zip(written, domain.axes, strict=True)]
     found = _check_kinds(engine, fields, domain, columns, values, keep, unit, person)
     if person is not None and found["unit"].kind == "float":  # NaN is how a dataframe writes a missing number
         person = exp.Nullif(this=person, expression=double(math.nan))
-
-    names = [f"v{i}" for i in range(len(values))]
-    carried = [] if person is None else ["unit"]
     kinds = [found[f"c{i}"] for i in range(len(values))]
-    typed = {n: _typed(engine, v, f, a) for n, v, f, a in zip(names, values, kinds, domain.axes, strict=True)}
-    rows = select([], **typed).from_(engine.source)
+    typed = [_typed(engine, v, f, a) for v, f, a in zip(values, kinds, domain.axes, strict=True)]
+    return Question(written, typed, kinds, fields, keep, person)
+
+
+def counting_query(
+    engine: Engine, domain: Domain, asked: Question, *, outside: Outside, max_contributions: int
+) -> exp.Select:
+    """Return the query that counts the records of each bin."""
+    names, person = asked.names, asked.person
+    carried = [] if person is None else ["unit"]
+    rows = select([], **dict(zip(names, asked.values, strict=True))).from_(engine.source)
     if person is not None:
         rows = rows.select(exp.alias_(person, "unit", quoted=True))
-    if keep is not None:
-        rows = rows.where(keep)
-    for name, field, axis in zip(names, kinds, domain.axes, strict=True):
+    if asked.keep is not None:
+        rows = rows.where(asked.keep)
+    for name, field, axis in zip(names, asked.kinds, domain.axes, strict=True):
         others = [*carried, *(n for n in names if n != name)]
         if isinstance(axis, Categories):
             rows = _place_label(engine, rows, name, others, axis)
         elif isinstance(axis, Instants):
-            edges, bins = (axis.edges, np.arange(axis.n)) if field.kind == "instant" else axis.clock
-            rows = _place_second(engine, rows, name, others, edges, bins, outside)
+            rows = _keep(rows, name, others, *ends(axis, field), outside)
+            rows = _place_second(engine, rows, name, others, *clock(axis, field))
         else:
-            rows = _place_number(engine, rows, name, others, axis, outside)
+            rows = _keep(rows, name, others, *ends(axis, field), outside)
+            rows = _place_number(engine, rows, name, others, axis)
     rows = select(carried, bin=_number_of(names, domain)).from_(rows.subquery("r"))
     if person is not None:
         # Nothing could bound how many of the records without a unit are one person's.
@@ -168,28 +189,62 @@ def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> e
     return engine.number(value, field)
 
 
+def clock(axis: Instants, field: Field) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the edges that instants, or what a clock showed, are searched by, and their bins."""
+    return (axis.edges, np.arange(axis.n)) if field.kind == "instant" else axis.clock
+
+
+def ends(axis: Axis, field: Field) -> tuple[float, float]:
+    """Return the least and the greatest value that lie in a bin of numbers or times."""
+    if isinstance(axis, Integers):
+        # The last double below the end; floors are taken after this, where they fit every engine's integers.
+        return axis.edges[0].item(), max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
+    if isinstance(axis, Instants):
+        edges, _ = clock(axis, field)
+        return edges[0].item(), edges[-1].item() - 1
+    return axis.edges[0].item(), axis.edges[-1].item()
+
+
+def fits(value: exp.Expression, low: float, high: float, outside: Outside) -> exp.Expression:
+    """Ask whether a value gets a bin: in [low, high], or with ``clip`` any number; never null or NaN."""
+    if outside == "drop":
+        above = exp.GTE(this=value.copy(), expression=double(low))
+        return exp.And(this=above, expression=exp.LTE(this=value.copy(), expression=double(high)))
+    # NaN is the greatest number of all to these engines; null passes no comparison.
+    return exp.LTE(this=value.copy(), expression=double(math.inf))
+
+
+def known_label(axis: Categories, value: exp.Expression, bin: exp.Expression) -> exp.Expression:
+    """Ask whether a label gets a bin, given its value and what the table of labels has for it."""
+    missing = exp.Is(this=value, expression=exp.Null())
+    declared = exp.not_(exp.Is(this=bin.copy(), expression=exp.Null()))
+    enough = exp.true() if axis.other else declared
+    if axis.null:
+        return exp.Or(this=missing, expression=enough)
+    return exp.And(this=exp.not_(missing), expression=enough)
+
+
+def label_table(engine: Engine, name: str, axis: Categories) -> exp.Expression:
+    """Return the table of the declared labels and their bins."""
+    # No text in any engine holds half a character, or for some a NUL: such a label's bin stays empty.
+    known = [(label, bin) for bin, label in enumerate(axis.labels) if label.isascii() or _whole(label)]
+    return engine.lookup(f"labels_{name}", {"label": [v for v, _ in known], "bin": [b for _, b in known]})
+
+
 def _keep(
-    rows: exp.Select, name: str, carried: list[str], *, low: float, high: float, outside: Outside
+    rows: exp.Select, name: str, carried: list[str], low: float, high: float, outside: Outside
 ) -> exp.Select:
     """Drop the rows whose value is not in [low, high], or move the value there; null and NaN are dropped."""
     value = column(name)
+    there = fits(value, low, high, outside)
     if outside == "drop":
-        return (
-            select([*carried, name])
-            .from_(rows.subquery("r"))
-            .where(
-                exp.GTE(this=value, expression=double(low)),
-                exp.LTE(this=value.copy(), expression=double(high)),
-            )
-        )
+        return select([*carried, name]).from_(rows.subquery("r")).where(there)
     moved = (
         exp.case()
         .when(exp.LT(this=value, expression=double(low)), double(low))
         .when(exp.GT(this=value.copy(), expression=double(high)), double(high))
         .else_(value.copy())
     )
-    # NaN is the greatest number of all to these engines; null passes no comparison.
-    there = exp.LTE(this=value.copy(), expression=double(math.inf))
     return select(carried, **{name: moved}).from_(rows.subquery("r")).where(there)
 
 
@@ -199,17 +254,12 @@ def _place_number(
     name: str,
     carried: list[str],
     axis: Regular | Variable | Integers,
-    outside: Outside,
 ) -> exp.Select:
-    """Replace a number by its bin; rows without a bin are gone."""
-    low = axis.edges[0].item()
+    """Replace a number that has a bin by its bin."""
     if isinstance(axis, Integers):
-        # The last double below the end; floors are taken after this, where they fit every engine's integers.
-        high = max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
-        rows = _keep(rows, name, carried, low=low, high=high, outside=outside)
-        bin = exp.cast(_minus(exp.Floor(this=column(name)), double(low)), "bigint")
+        low = double(axis.edges[0].item())
+        bin = exp.cast(_minus(exp.Floor(this=column(name)), low), "bigint")
         return select(carried, **{name: bin}).from_(rows.subquery("r"))
-    rows = _keep(rows, name, carried, low=low, high=axis.edges[-1].item(), outside=outside)
     if isinstance(axis, Regular) and slack(axis) < 0.25:
         return _place_regular(rows, name, carried, axis)
     return _place_between(engine, rows, name, carried, axis.edges[:-1].tolist(), list(range(axis.n)))
@@ -222,11 +272,9 @@ def _place_second(
     carried: list[str],
     edges: NDArray[np.float64],
     bins: NDArray[np.int64],
-    outside: Outside,
 ) -> exp.Select:
-    """Replace whole seconds by the bin they lie in; rows without a bin are gone."""
+    """Replace whole seconds that have a bin by the bin they lie in."""
     low, end = edges[0].item(), edges[-1].item()
-    rows = _keep(rows, name, carried, low=low, high=end - 1, outside=outside)
     starts = edges[:-1]
     step = np.diff(edges)[0].item()
     even = np.array_equal(starts, low + step * np.arange(starts.size)) and end - starts[-1].item() <= step
@@ -281,22 +329,12 @@ def _place_regular(rows: exp.Select, name: str, carried: list[str], axis: Regula
 def _place_label(
     engine: Engine, rows: exp.Select, name: str, carried: list[str], axis: Categories
 ) -> exp.Select:
-    # No text in any engine holds half a character, or for some a NUL: such a label's bin stays empty.
-    known = [(label, bin) for bin, label in enumerate(axis.labels) if label.isascii() or _whole(label)]
-    table = engine.lookup(f"labels_{name}", {"label": [v for v, _ in known], "bin": [b for _, b in known]})
+    table = label_table(engine, name, axis)
     bin: exp.Expression = column("bin", "labels")
     if axis.other:
         bin = exp.Coalesce(this=bin, expressions=[exp.Literal.number(len(axis.labels))])
-    missing = is_null(name)
     if axis.null:
-        bin = exp.case().when(missing, exp.Literal.number(axis.n - 1)).else_(bin)
-    declared = exp.not_(exp.Is(this=column("bin", "labels"), expression=exp.Null()))
-    known_enough = exp.true() if axis.other else declared
-    kept = (
-        exp.or_(missing.copy(), known_enough)
-        if axis.null
-        else exp.and_(exp.not_(missing.copy()), known_enough)
-    )
+        bin = exp.case().when(is_null(name), exp.Literal.number(axis.n - 1)).else_(bin)
     return (
         select(carried, **{name: exp.cast(bin, "bigint")})
         .from_(rows.subquery("r"))
@@ -305,7 +343,7 @@ def _place_label(
             on=exp.EQ(this=column(name), expression=column("label", "labels")),
             join_type="left" if axis.other or axis.null else "inner",
         )
-        .where(kept)
+        .where(known_label(axis, column(name), column("bin", "labels")))
     )
 
 
