@@ -31,12 +31,15 @@ from hypothesis import HealthCheck, given, settings
 from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import count
+from dphist.records.check import check
 
 pytestmark = [
     # Spark 4 warns of pandas 3, which is not used here.
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
 ]
 SECRET = "Hjördis-Quartz-7781"
+LEFT_OUT = ("filtered", "undecodable", "missing", "unreadable", "unknown", "outside")
+LEFT_OUT += ("without_unit", "bounded")
 
 
 # --- servers ------------------------------------------------------------------------------------------------
@@ -847,3 +850,50 @@ def test_a_session_and_a_connection_keep_their_zone(server, spark):
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+# --- what a check tells -------------------------------------------------------------------------------------
+
+CHECKED = pa.table(
+    {
+        "x": pa.array([1.0, 2.0, None, math.nan, 50.0, -3.0, 4.0, 4.0, 4.0, 5.0, 6.0], pa.float64()),
+        "t": pa.array(["a", "A ", "b", "", None, "zz", "a", "a", "b", "b", "a"]),
+        "n": pa.array(["1", "1,5", "x", "", None, "4", "5", "6", "7", "8", "9"]),
+        "d": pa.array([None, dt.date(1999, 1, 1), *[dt.date(2024, 1, day) for day in range(1, 10)]]),
+        "u": pa.array(["p", "p", "q", "q", "q", "q", "p", "p", "p", None, ""]),
+    }
+)
+
+
+def test_a_check_tells_of_every_record_as_it_is_counted(load):
+    data, where = load(CHECKED)
+    number, text = Regular(lo=0, hi=10, bins=100), Categories(("a", "b"))
+    to_double = "CAST(n AS DOUBLE PRECISION)" if "table" in where else "CAST(n AS DOUBLE)"
+    for axes, columns, options, expected in (
+        ((number,), "x", {}, {"missing": 2, "outside": 2}),
+        ((number,), "x", {"outside": "clip"}, {"missing": 2}),
+        ((number,), "x + 1", {"where": "u <> ''"}, {"filtered": 2, "missing": 2, "outside": 1}),
+        ((Integers(0, 9),), to_double, {}, {"missing": 2, "unreadable": 2}),
+        ((text,), "t", {}, {"missing": 2, "unknown": 2}),
+        ((Categories(("a", "b"), other=True, null=True),), "t", {}, {}),
+        ((Instants("2024-01-01", "2025-01-01", freq="1d"),), "d", {}, {"missing": 1, "outside": 1}),
+        (
+            (number, text),
+            ("x", "t"),
+            {"unit": "u"},
+            {"missing": 2, "outside": 2, "unknown": 1, "bounded": 3, "without_unit": 1},
+        ),
+        (
+            (number,),
+            "x",
+            {"unit": "u", "max_contributions": 2},
+            {"missing": 2, "outside": 2, "bounded": 3, "without_unit": 1},
+        ),
+    ):
+        domain = Domain(axes)
+        asked = {"columns": columns} | options | where
+        found = check(data, domain, **asked)
+        got = {name: getattr(found, name) for name in LEFT_OUT if getattr(found, name)}
+        assert got == expected, (columns, options, found)
+        assert found.read == CHECKED.num_rows == found.counted + sum(got.values())
+        assert found.counted == count(data, domain, **asked).values.sum()

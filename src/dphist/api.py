@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,9 @@ from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilo
 from dphist.rehearsal import rehearse
 from dphist.release import Post, Release
 from dphist.workload import Workload, make_workload
+
+if TYPE_CHECKING:
+    from dphist.records.check import Check
 
 Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
@@ -82,7 +85,7 @@ class Plan:
     budget: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "domain", _domain(self.bins, self.range, self.categories))
+        object.__setattr__(self, "domain", make_domain(self.bins, self.range, self.categories))
         object.__setattr__(self, "budget", parse_epsilon(self.epsilon))
         if self.budget < _LEAST_EPSILON:
             raise UsageError(
@@ -131,23 +134,10 @@ class Plan:
         book = open_ledger(ledger, durable=kept)
         book.check(self.budget, dataset=dataset)
         self.prepare()
-        columns = (
-            () if self.column is None else (self.column,) if isinstance(self.column, str) else self.column
-        )
-        counts = records.count(
-            data,
-            self.domain,
-            columns=columns,
-            where=self.where,
-            outside=self.outside,
-            unit=self.unit,
-            max_contributions=self.max_contributions,
-            table=self.table,
-            timezone=self.timezone,
-        )
+        counts = records.count(data, self.domain, **self._reading)
         provenance = {
             "source": _source(data),
-            "column": list(columns),
+            "column": list(self._columns),
             "where": self.where,
             "outside": self.outside,
             "table": self.table,
@@ -172,6 +162,35 @@ class Plan:
             sensitivity=self.max_contributions if sensitivity is None else sensitivity,
             post=self.post,
         )
+
+    def check(self, data: Any) -> Check:
+        """Tell how many records would be counted, and why the others would not: exact and NOT PRIVATE.
+
+        For the steward's eyes only, before the first release. It spends nothing, and what it returns can be
+        looked at but not saved.
+        """
+        from dphist.records.check import check
+
+        return check(data, self.domain, **self._reading)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        if self.column is None:
+            return ()
+        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
+
+    @property
+    def _reading(self) -> dict[str, Any]:
+        """How records are counted, and checked."""
+        return {
+            "columns": self._columns,
+            "where": self.where,
+            "outside": self.outside,
+            "unit": self.unit,
+            "max_contributions": self.max_contributions,
+            "table": self.table,
+            "timezone": self.timezone,
+        }
 
     def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
         """Return a dozen releases that could come out, on made-up records: simulated, nothing spent.
@@ -380,7 +399,8 @@ def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> Led
     return Ledger.open(ledger)
 
 
-def _domain(bins: Any, range: Any, categories: Sequence[str] | None) -> Domain:
+def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] | None = None) -> Domain:
+    """Return the domain that bins and a range, or categories, say."""
     if categories is not None:
         if bins is not None or range is not None:
             raise UsageError("give either categories or bins with a range, not both.")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dphist.cli import advise, lab, ledger, look, publish, warm
+from dphist.cli import advise, check, lab, ledger, look, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say
 from dphist.errors import DphistError
 from dphist.version import __version__
@@ -35,6 +35,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
+app.command(cls=Command)(check.check)
 app.command(cls=Command)(publish.publish)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
 for command in (look.plot, look.methods, look.audit, look.demo, advise.advise, lab.compare, warm.warm):

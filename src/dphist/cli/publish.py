@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
 from dphist.cli.ledger import budget_line, ledger_path
@@ -57,31 +58,20 @@ class _Watched(Ledger):
 
 
 def publish(
-    data: Annotated[str, typer.Argument(help="CSV, TSV, JSON lines or Parquet; a path, a glob or a folder.")],
+    data: options.Data,
     epsilon: Annotated[str, typer.Option(help="The privacy budget of this release, such as 0.5 or 1/3.")],
-    column: Annotated[
-        str | None, typer.Option(help="Column to count, or an SQL expression of columns.")
-    ] = None,
-    bins: Annotated[str | None, typer.Option(help="Number of equal bins.")] = None,
-    range_: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--range", metavar="LO HI", help="Smallest and largest possible value: public knowledge."
-        ),
-    ] = None,
-    y_column: Annotated[str | None, typer.Option(help="Second column, for a grid.")] = None,
-    y_bins: Annotated[str | None, typer.Option(help="Number of bins of the second column.")] = None,
-    y_range: Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Its range.")] = None,
-    edges: Annotated[str | None, typer.Option(help="Explicit bin edges: 0,18,65,120")] = None,
-    categories: Annotated[
-        str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(help="Count only records that meet this SQL condition.")
-    ] = None,
-    outside: Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")] = "drop",
-    unit: Annotated[str | None, typer.Option(help="Column that names a person; default one record.")] = None,
-    max_contributions: Annotated[int, typer.Option(help="Records counted per person.")] = 1,
+    column: options.Column = None,
+    bins: options.Bins = None,
+    range_: options.Range = None,
+    y_column: options.YColumn = None,
+    y_bins: options.YBins = None,
+    y_range: options.YRange = None,
+    edges: options.Edges = None,
+    categories: options.Labels = None,
+    where: options.Where = None,
+    outside: options.Beyond = "drop",
+    unit: options.Unit = None,
+    max_contributions: options.MaxContributions = 1,
     method: Annotated[str, typer.Option(help="A name from: dphist methods")] = "identity",
     calibrate: Annotated[
         str | None,
@@ -93,10 +83,8 @@ def publish(
     post: Annotated[
         str, typer.Option(help="Presentable values beside the raw: none, nonneg, integer.")
     ] = "none",
-    table: Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")] = None,
-    timezone: Annotated[
-        str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")
-    ] = None,
+    table: options.Table = None,
+    timezone: options.TimeZone = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger file; made if missing.")] = None,
     dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,

@@ -20,7 +20,7 @@ def still(value: Any, name: str) -> Any:
         return tuple(still(inner, name) for inner in value)
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise UsageError(f"{name} must hold plain JSON values, and {value!r} is none.")
+    raise UsageError(f"{name} must hold plain JSON values, and a {type(value).__name__} is none.")
 
 
 def plain(value: Any) -> Any:

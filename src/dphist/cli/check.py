@@ -1,0 +1,47 @@
+"""The command before the first release: what becomes of every record, for the steward's eyes only."""
+
+from __future__ import annotations
+
+import typer
+
+from dphist.cli import options
+from dphist.cli.bins import check_flags, make_bins
+
+
+def check(
+    data: options.Data,
+    column: options.Column = None,
+    bins: options.Bins = None,
+    range_: options.Range = None,
+    y_column: options.YColumn = None,
+    y_bins: options.YBins = None,
+    y_range: options.YRange = None,
+    edges: options.Edges = None,
+    categories: options.Labels = None,
+    where: options.Where = None,
+    outside: options.Beyond = "drop",
+    unit: options.Unit = None,
+    max_contributions: options.MaxContributions = 1,
+    table: options.Table = None,
+    timezone: options.TimeZone = None,
+) -> None:
+    """Tell what becomes of the records of DATA, before the first release: NOT PRIVATE, spends nothing.
+
+    How many would be counted, and why the others would not: exact counts, for the steward's eyes only.
+    """
+    from dphist.api import make_domain
+    from dphist.records.check import check as sort_records
+
+    check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
+    found = sort_records(
+        data,
+        make_domain(**make_bins(bins, range_, edges, categories, y_bins, y_range)),
+        columns=[name for name in (column, y_column) if name is not None],
+        where=where,
+        outside=outside,  # type: ignore[arg-type]
+        unit=unit,
+        max_contributions=max_contributions,
+        table=table,
+        timezone=timezone,
+    )
+    typer.echo(repr(found))

@@ -1,0 +1,26 @@
+"""The options that say which records are meant and what their bins are, shared by the commands that read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Data = Annotated[str, typer.Argument(help="CSV, TSV, JSON lines or Parquet; a path, a glob or a folder.")]
+Column = Annotated[str | None, typer.Option(help="Column to count, or an SQL expression of columns.")]
+Bins = Annotated[str | None, typer.Option(help="Number of equal bins.")]
+Range = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--range", metavar="LO HI", help="Smallest and largest possible value: public knowledge."),
+]
+YColumn = Annotated[str | None, typer.Option(help="Second column, for a grid.")]
+YBins = Annotated[str | None, typer.Option(help="Number of bins of the second column.")]
+YRange = Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Its range.")]
+Edges = Annotated[str | None, typer.Option(help="Explicit bin edges: 0,18,65,120")]
+Labels = Annotated[str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')]
+Where = Annotated[str | None, typer.Option(help="Count only records that meet this SQL condition.")]
+Beyond = Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")]
+Unit = Annotated[str | None, typer.Option(help="Column that names a person; default one record.")]
+MaxContributions = Annotated[int, typer.Option(help="Records counted per person.")]
+Table = Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")]
+TimeZone = Annotated[str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")]

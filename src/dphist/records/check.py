@@ -1,0 +1,379 @@
+"""What becomes of every record: exact, for the steward's eyes only, and never to be published.
+
+Records that fall into no bin are left out of a count without a word, for any word would tell of them. So a
+decimal comma, a foreign encoding or a misspelt label looks like a histogram of zeros. Here the steward, who
+may see the records, is told how many are left out and why. It is built from the same parts as the counting
+query, in one pass of the engine::
+
+    SELECT records * 64 + fate, COUNT(*) FROM (
+        SELECT fate, person, COUNT(*) AS records FROM (one row per record: its fate) GROUP BY fate, person
+    ) GROUP BY records, fate
+
+Nothing that publishes may import this module; import contracts and a test see to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import numpy as np
+from sqlglot import exp
+
+from dphist import records
+from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zone
+from dphist.errors import PrivacyError
+from dphist.records import query
+from dphist.records.cells import number, written
+from dphist.records.progress import watching
+from dphist.records.sql import Engine, Field, column, double, is_null, select
+
+__all__ = ["BANNER", "Check", "check"]
+
+BANNER = "NOT PRIVATE: exact counts, for the steward's eyes only. Do not publish, save or send them."
+_REPLACEMENT = "\ufffd"  # what stands for bytes that are no text
+_NOTABLE = 0.1  # the part of all records from which a class gets a hint
+
+
+class Fate(IntEnum):
+    """What becomes of a record; of those that apply, the first. The last ones are told for each column."""
+
+    COUNTED = 0
+    FILTERED = 1
+    NO_UNIT = 2
+    UNDECODABLE = 3
+    MISSING = 4
+    UNREADABLE = 5
+    COMMA = 6  # unreadable, and there is a comma
+    UNKNOWN = 7
+    NEAR = 8  # unknown, and a declared label but for case and spaces
+    OUTSIDE = 9
+
+
+_CODES = 64  # fates of two axes fit: 16 * axis + fate
+_PER_AXIS = 16
+
+
+class Check:
+    """How many records were read, and what becomes of them: not private, so it is shown and never saved.
+
+    Attributes:
+        read: all records there are. It is the sum of all the others.
+        counted: those that a release would count.
+        filtered: those that do not meet ``where``.
+        undecodable: those whose value holds bytes that are no text in the encoding.
+        missing: those without a value: null, NaN or empty.
+        unreadable: those whose value is no number, or no date or time.
+        unknown: those whose label was not declared.
+        outside: those beyond the ends of the domain.
+        without_unit: those that say nothing of whose record they are.
+        bounded: those beyond ``max_contributions`` of one person.
+        hints: what to try where many records are left out.
+    """
+
+    def __init__(
+        self,
+        fates: dict[int, int],
+        bounded: int,
+        *,
+        domain: Domain,
+        columns: Sequence[str],
+        where: str | None,
+        unit: str | None,
+    ) -> None:
+        self._fates = fates
+        self._domain = domain
+        self._columns = columns
+        self._where = where
+        self._unit = unit
+        self.bounded = bounded
+        self.read = sum(fates.values())
+        self.counted = fates.get(Fate.COUNTED, 0) - bounded
+        self.filtered = fates.get(Fate.FILTERED, 0)
+        self.without_unit = fates.get(Fate.NO_UNIT, 0)
+        self.undecodable = self._sum(Fate.UNDECODABLE)
+        self.missing = self._sum(Fate.MISSING)
+        self.unreadable = self._sum(Fate.UNREADABLE, Fate.COMMA)
+        self.unknown = self._sum(Fate.UNKNOWN, Fate.NEAR)
+        self.outside = self._sum(Fate.OUTSIDE)
+
+    def _sum(self, *fates: Fate, axis: int | None = None) -> int:
+        axes = range(len(self._domain.axes)) if axis is None else (axis,)
+        return sum(self._fates.get(_PER_AXIS * i + fate, 0) for i in axes for fate in fates)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What to try where many records are left out."""
+        if not self.read:
+            return ("no record was read: is there anything after the header?",)
+        found = []
+        for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
+            for fate in list(Fate)[Fate.UNDECODABLE :]:
+                if self._notable(many := self._sum(fate, axis=axis)):
+                    found.append(f"{many / self.read:.0%} {_hint(fate, name, kind)}")
+        if self._notable(self.without_unit):
+            found.append(f"{self.without_unit / self.read:.0%} have no {self._unit}, and are left out.")
+        if self._notable(self.bounded):
+            found.append(
+                f"{self.bounded / self.read:.0%} are further records of people who have more of them than "
+                "are counted: see max_contributions in docs/error.md."
+            )
+        if self.filtered and self.filtered == self.read:
+            found.append("no record meets the condition of where: check how its values are written.")
+        return tuple(found)
+
+    def _notable(self, many: int) -> bool:
+        return many >= _NOTABLE * self.read and many > 0
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Return the table: words, and how many records."""
+        rows = [("records read", self.read), ("would be counted", self.counted)]
+        if self._where is not None:
+            rows.append(("do not meet where", self.filtered))
+        for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
+            rows += [(f"{name}: {words}", self._sum(*fates, axis=axis)) for fates, words in _classes(kind)]
+        if self._unit is not None:
+            rows.append((f"without a {self._unit}", self.without_unit))
+            rows.append((f"beyond the bound on one {self._unit}", self.bounded))
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        wide, figures = max(len(words) for words, _ in rows), len(f"{self.read:,}")
+        lines = [f"  {words:<{wide}}  {many:>{figures},}" for words, many in rows]
+        return "\n".join([BANNER, *lines, *(f"hint: {hint}" for hint in self.hints)])
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("what a check tells is not private, so it is not pickled: look, and check again.")
+
+
+def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
+    """Return what the records without a bin on an axis are told as."""
+    rows = [((Fate.UNDECODABLE,), "undecodable"), ((Fate.MISSING,), "missing")]
+    if isinstance(axis, Categories):
+        return [*rows, ((Fate.UNKNOWN, Fate.NEAR), "not a declared label")]
+    what = "not a date or time" if isinstance(axis, Instants) else "not a number"
+    return [*rows, ((Fate.UNREADABLE, Fate.COMMA), what), ((Fate.OUTSIDE,), "outside the range")]
+
+
+def _hint(fate: Fate, name: str, axis: Axis) -> str:
+    """Return what many records of one fate have in common, and what to try."""
+    time = isinstance(axis, Instants)
+    return {
+        Fate.UNDECODABLE: f"have bytes in {name!r} that are no text in this encoding.",
+        Fate.MISSING: f"have no value in {name!r}: is it the right column?",
+        Fate.UNREADABLE: f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
+        if time
+        else f"have no number in {name!r}: is it the right column? Text is counted by categories.",
+        Fate.COMMA: f"have a comma in {name!r} and are no numbers.",
+        Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt.",
+        Fate.NEAR: f"have in {name!r} a declared label but for case or spaces: declare the labels as the "
+        f"records have them, or count LOWER(TRIM({name})).",
+        Fate.OUTSIDE: f"lie outside the range of {name!r}: check its ends, and what it is measured in.",
+    }[fate]
+
+
+def check(
+    data: Any,
+    domain: Domain,
+    *,
+    columns: str | Sequence[str] = (),
+    where: str | None = None,
+    outside: Outside = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    table: str | None = None,
+    timezone: str | None = None,
+    progress: bool = True,
+) -> Check:
+    """Return what becomes of every record in a count with these arguments: exact and not private."""
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    k = records.check_arguments(domain, names, outside, unit, max_contributions)
+    zone = clock_zone(domain, timezone)
+    frame, names = records.as_frame(data, names)
+    if frame is None:
+        records.refuse_names(names, where, unit, table)
+        with watching("the arrays", lambda: None, shown=progress):
+            found = _sort_arrays(data, domain, outside)
+        plain = ["value"] if len(domain.axes) == 1 else ["first value", "second value"]
+        return Check(found, 0, domain=domain, columns=plain, where=None, unit=None)
+    with records.engine_of(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
+        asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
+        codes, groups = engine.run(sorting_query(engine, domain, asked, outside=outside))
+    fates: dict[int, int] = {}
+    bounded = 0
+    for code, many in zip(codes.tolist(), groups.tolist(), strict=True):
+        size, fate = divmod(code, _CODES)
+        fates[fate] = fates.get(fate, 0) + size * many
+        if unit is not None and fate == Fate.COUNTED:
+            bounded += max(0, size - k) * many
+    return Check(fates, bounded, domain=domain, columns=names, where=where, unit=unit)
+
+
+def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outside: Outside) -> exp.Select:
+    """Return the query that counts the records of each fate, those with a bin by whose they are."""
+    rows = _with_facts(engine, asked)
+    carried = [expression.alias for expression in rows.expressions]
+    for name, axis in zip(asked.names, domain.axes, strict=True):
+        if isinstance(axis, Categories):
+            rows = _with_labels(engine, rows, name, carried, axis)
+            carried += [f"{name}_bin", f"{name}_near"]
+    fate = exp.case()
+    if asked.keep is not None:
+        fate = fate.when(_false(column("keep")), _code(Fate.FILTERED))
+    for at, (name, axis, field) in enumerate(zip(asked.names, domain.axes, asked.kinds, strict=True)):
+        if isinstance(axis, Categories):
+            there = query.known_label(axis, column(name), column(f"{name}_bin"))
+            why = _why_no_label(name, at)
+        else:
+            there = query.fits(column(name), *query.ends(axis, field), outside)
+            why = _why_no_value(name, at)
+        fate = fate.when(_false(there), why)
+    if asked.person is not None:
+        fate = fate.when(is_null("unit"), _code(Fate.NO_UNIT))
+    sorted_ = select([] if asked.person is None else ["unit"], fate=fate.else_(_code(Fate.COUNTED)))
+    rows = sorted_.from_(rows.subquery("r"))
+    return _by_person(rows, person=asked.person is not None)
+
+
+def _by_person(rows: exp.Select, *, person: bool) -> exp.Select:
+    keys = ["fate"]
+    if person:
+        counted = exp.EQ(this=column("fate"), expression=_code(Fate.COUNTED))
+        rows = select(["fate"], who=exp.case().when(counted, column("unit"))).from_(rows.subquery("r"))
+        keys.append("who")
+    grouped = select(["fate"], many=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
+    grouped = grouped.group_by(*[column(key) for key in keys])
+    scaled = exp.Mul(this=column("many"), expression=exp.Literal.number(_CODES))
+    code = exp.cast(exp.Add(this=scaled, expression=column("fate")), "bigint")
+    coded = select([], bin=code).from_(grouped.subquery("r"))
+    return (
+        select(["bin"], tally=exp.Count(this=exp.Star())).from_(coded.subquery("r")).group_by(column("bin"))
+    )
+
+
+def _with_facts(engine: Engine, asked: query.Question) -> exp.Select:
+    """Select for each record its values as a count has them, and what is known of the cells behind them."""
+    made: dict[str, exp.Expression] = {}
+    for name, value, source in zip(asked.names, asked.values, asked.written, strict=True):
+        used = {node.name: asked.fields[node.name] for node in source.find_all(exp.Column)}
+        made[name] = value.copy()
+        made[f"{name}_absent"] = _any([_absent(c, f) for c, f in used.items()])
+        made[f"{name}_broken"] = _any([_holds(c, _REPLACEMENT) for c, f in used.items() if f.untyped])
+        made[f"{name}_comma"] = _any([_holds(c, ",") for c, f in used.items() if f.kind == "text"])
+    if asked.keep is not None:
+        made["keep"] = asked.keep.copy()
+    if asked.person is not None:
+        made["unit"] = asked.person.copy()
+    return select([], **made).from_(engine.source)
+
+
+def _with_labels(
+    engine: Engine, rows: exp.Select, name: str, carried: list[str], axis: Categories
+) -> exp.Select:
+    """Join a label with the declared ones, and with those that differ in case and spaces alone."""
+    labels = query.label_table(engine, name, axis)
+    folded = sorted({label.strip().lower() for label in axis.labels if label.isprintable()})
+    near = engine.lookup(f"near_{name}", {"label": folded, "bin": list(range(len(folded)))})
+    same = exp.EQ(this=column(name), expression=column("label", "labels"))
+    alike = exp.EQ(this=exp.Lower(this=_trimmed(column(name))), expression=column("label", "near"))
+    found = {f"{name}_bin": column("bin", "labels"), f"{name}_near": column("bin", "near")}
+    return (
+        select(carried, **found)
+        .from_(rows.subquery("r"))
+        .join(exp.alias_(labels, "labels", table=True), on=same, join_type="left")
+        .join(exp.alias_(near, "near", table=True), on=alike, join_type="left")
+    )
+
+
+def _why_no_value(name: str, axis: int) -> exp.Expression:
+    """Tell why a number or a time has no bin."""
+    null = (
+        exp.case()
+        .when(column(f"{name}_broken"), _code(Fate.UNDECODABLE, axis))
+        .when(column(f"{name}_absent"), _code(Fate.MISSING, axis))
+        .when(column(f"{name}_comma"), _code(Fate.COMMA, axis))
+        .else_(_code(Fate.UNREADABLE, axis))
+    )
+    not_a_number = exp.GT(this=column(name), expression=double(math.inf))  # NaN is above all in these engines
+    return (
+        exp.case()
+        .when(is_null(name), null)
+        .when(not_a_number, _code(Fate.MISSING, axis))
+        .else_(_code(Fate.OUTSIDE, axis))
+    )
+
+
+def _why_no_label(name: str, axis: int) -> exp.Expression:
+    """Tell why a label has no bin."""
+    return (
+        exp.case()
+        .when(column(f"{name}_broken"), _code(Fate.UNDECODABLE, axis))
+        .when(column(f"{name}_absent"), _code(Fate.MISSING, axis))
+        .when(exp.not_(is_null(f"{name}_near")), _code(Fate.NEAR, axis))
+        .else_(_code(Fate.UNKNOWN, axis))
+    )
+
+
+def _absent(name: str, field: Field) -> exp.Expression:
+    if field.kind != "text":
+        return is_null(name)
+    empty = exp.EQ(this=_trimmed(exp.cast(column(name), "text")), expression=exp.Literal.string(""))
+    return exp.Or(this=is_null(name), expression=empty)
+
+
+def _holds(name: str, text: str) -> exp.Expression:
+    return exp.Like(this=exp.cast(column(name), "text"), expression=exp.Literal.string(f"%{text}%"))
+
+
+def _trimmed(value: exp.Expression) -> exp.Expression:
+    return exp.Trim(this=value)
+
+
+def _any(conditions: list[exp.Expression]) -> exp.Expression:
+    made: exp.Expression = exp.false()
+    for condition in conditions:
+        known = exp.Coalesce(this=exp.paren(condition), expressions=[exp.false()])
+        made = known if isinstance(made, exp.Boolean) else exp.Or(this=made, expression=known)
+    return made
+
+
+def _false(condition: exp.Expression) -> exp.Expression:
+    """Ask whether a condition is not true: false or null."""
+    return exp.not_(exp.Coalesce(this=exp.paren(condition), expressions=[exp.false()]))
+
+
+def _code(fate: Fate, axis: int = 0) -> exp.Expression:
+    return exp.Literal.number(_PER_AXIS * axis + fate)
+
+
+def _sort_arrays(data: object, domain: Domain, outside: Outside) -> dict[int, int]:
+    """Count what becomes of the values of bare arrays; the bins are found as a count finds them."""
+    arrays = records.plain_arrays(data, domain)
+    cells: Sequence[Any] = [data] if len(arrays) == 1 else data  # type: ignore[assignment]
+    fates = np.zeros(len(arrays[0]), dtype=np.int64)
+    for at, (axis, part, raw) in enumerate(zip(domain.axes, arrays, cells, strict=True)):
+        values = records.as_labels(part) if isinstance(axis, Categories) else part
+        folded = {label.strip().lower() for label in axis.labels} if isinstance(axis, Categories) else set()
+        gone = (axis.index(values, outside) < 0) & (fates == Fate.COUNTED)
+        for i in np.flatnonzero(gone).tolist():
+            fates[i] = _PER_AXIS * at + _why(axis, raw[i], folded)
+    codes, many = np.unique(fates, return_counts=True)
+    return dict(zip(codes.tolist(), many.tolist(), strict=True))
+
+
+def _why(axis: Axis, cell: Any, folded: set[str]) -> Fate:
+    """Tell why one cell has no bin."""
+    text = None if cell is np.ma.masked else written(cell)
+    if text is None or not text.strip():
+        return Fate.MISSING
+    if _REPLACEMENT in text:
+        return Fate.UNDECODABLE
+    if isinstance(axis, Categories):
+        return Fate.NEAR if text.strip().lower() in folded else Fate.UNKNOWN
+    value = np.array([cell], dtype=object) if isinstance(axis, Instants) else [number(cell)]
+    if axis.index(value, "clip")[0] >= 0:
+        return Fate.OUTSIDE
+    return Fate.COMMA if "," in text else Fate.UNREADABLE
