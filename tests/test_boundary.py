@@ -80,6 +80,57 @@ def test_charges_and_curators_are_made_in_one_place(name, homes):
     assert {str(p): found for p, t in sources() if (found := misplaced_calls(p, t, {name}, homes))} == {}
 
 
+CHECKERS = {("api.py", "Plan.check"), ("cli/check.py", "check")}
+
+
+def checks(path, text):
+    """Return where a file reaches what a check tells: by importing it, by its name, or by Plan.check."""
+    found = []
+
+    def visit(node, inside):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = (*inside, node.name)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            return
+        named = []
+        if isinstance(node, ast.ImportFrom):
+            named = [f"{node.module}.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            named = [a.name for a in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            named = [node.value]  # an import by name
+        elif isinstance(node, ast.Attribute) and node.attr == "check":
+            owner = ast.unparse(node.value)
+            named = ["dphist.records.check"] if owner in ("plan", "self", "records", "Plan") else []
+        if any(n == "records.check" or n.startswith("dphist.records.check") for n in named):
+            found.append(".".join(inside))
+        for inner in ast.iter_child_nodes(node):
+            visit(inner, inside)
+
+    visit(ast.parse(text), ())
+    return [where for where in found if (str(path), where) not in CHECKERS]
+
+
+CHECKED = {
+    "an import": "from dphist.records.check import check\n",
+    "an import of the module": "from dphist.records import check\n",
+    "a lazy import": "def f():\n    import dphist.records.check\n",
+    "an import by name": "import importlib\nimportlib.import_module('dphist.records.check')\n",
+    "Plan.check": "def publish(plan, data):\n    return plan.check(data)\n",
+    "Plan.check inside a plan": "class Plan:\n    def release(self, data):\n        self.check(data)\n",
+}
+
+
+@pytest.mark.parametrize("what", CHECKED)
+def test_a_planted_check_is_caught(what):
+    for path in ("release/core.py", "pipeline.py", "cli/publish.py", "api.py", "privacy/curator.py"):
+        assert checks(Path(path), CHECKED[what]), path
+
+
+def test_what_a_check_tells_reaches_no_other_function():
+    assert {str(p): found for p, t in sources() if (found := checks(p, t))} == {}
+
+
 LINTED = {
     "numpy.random in a step": ("steps/order.py", "import numpy as np\nx = np.random.laplace()\n"),
     "numpy.random by from": ("steps/order.py", "from numpy.random import default_rng\n"),
@@ -127,6 +178,9 @@ IMPORTS = {
     "a step that imports the pipeline": ("steps/order.py", "from dphist import pipeline"),
     "a picture that imports counts": ("plots.py", "from dphist.counts import Counts"),
     "a release that imports the ledger": ("release/core.py", "from dphist.privacy import ledger"),
+    "a release that checks records": ("release/core.py", "from dphist.records import check"),
+    "a publish that checks records": ("cli/publish.py", "from dphist.records.check import check"),
+    "a pipeline that checks records": ("pipeline.py", "from dphist.records.check import check"),
     "a step that imports counts": ("steps/estimate.py", "from dphist.counts import Counts"),
     "a lazy import of the curator in a release": (
         "release/core.py",

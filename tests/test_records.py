@@ -1020,3 +1020,28 @@ def test_progress_is_shown_on_a_terminal_after_a_second(monkeypatch):
     with watching("r.csv", lambda: 0.5, shown=True):
         pass
     assert terminal.text == ""
+
+
+# --- what a file states about itself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", [pa.float64(), pa.float32()])
+def test_one_record_does_not_move_the_nans_of_a_parquet_file(tmp_path, type):
+    """A file's stated extremes leave NaN out, so an engine that believes them would count all NaN or none."""
+    axis = Domain((Regular(lo=0, hi=10, bins=2),))
+    one = Domain((Integers(1, 1),))
+    for name, values in (("a", []), ("b", [1.0]), ("c", [1.0, 9.0])):
+        path = tmp_path / f"{name}.parquet"
+        x = pa.array([math.nan] * 100 + values, type)
+        pq.write_table(pa.table({"x": x, 'odd "name"': x, "y": [1] * len(x)}), path)
+        for column in ("x", 'odd "name"'):
+            for outside in ("drop", "clip"):
+                got = count(path, axis, columns=column, outside=outside).values
+                assert got.tolist() == [len(values[:1]), len(values[1:])], (name, outside)
+        for where, expected in (
+            ("x > 5", 100 + len(values[1:])),  # NaN is above every number here
+            ("x < 5", len(values[:1])),
+            ("x + 1 > 6", 100 + len(values[1:])),
+            ("x IN (9)", len(values[1:])),
+        ):
+            assert count(path, one, columns="y", where=where).values.tolist() == [expected], (name, where)

@@ -278,7 +278,7 @@ def _with_labels(
     folded = sorted({label.strip().lower() for label in axis.labels if label.isprintable()})
     near = engine.lookup(f"near_{name}", {"label": folded, "bin": list(range(len(folded)))})
     same = exp.EQ(this=column(name), expression=column("label", "labels"))
-    alike = exp.EQ(this=exp.Lower(this=_trimmed(column(name))), expression=column("label", "near"))
+    alike = exp.EQ(this=exp.Lower(this=exp.Trim(this=column(name))), expression=column("label", "near"))
     found = {f"{name}_bin": column("bin", "labels"), f"{name}_near": column("bin", "near")}
     return (
         select(carried, **found)
@@ -318,18 +318,17 @@ def _why_no_label(name: str, axis: int) -> exp.Expression:
 
 
 def _absent(name: str, field: Field) -> exp.Expression:
-    if field.kind != "text":
+    if field.kind == "text":
+        empty = exp.EQ(this=exp.Trim(this=exp.cast(column(name), "text")), expression=exp.Literal.string(""))
+    elif field.kind == "float":
+        empty = exp.EQ(this=column(name), expression=double(math.nan))
+    else:
         return is_null(name)
-    empty = exp.EQ(this=_trimmed(exp.cast(column(name), "text")), expression=exp.Literal.string(""))
     return exp.Or(this=is_null(name), expression=empty)
 
 
 def _holds(name: str, text: str) -> exp.Expression:
     return exp.Like(this=exp.cast(column(name), "text"), expression=exp.Literal.string(f"%{text}%"))
-
-
-def _trimmed(value: exp.Expression) -> exp.Expression:
-    return exp.Trim(this=value)
 
 
 def _any(conditions: list[exp.Expression]) -> exp.Expression:

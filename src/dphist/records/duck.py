@@ -259,11 +259,10 @@ def _open_files(
         if found.format in ("json", "jsonl"):
             return JsonDuck(connection, found, progress=progress)
         engine = Duck(connection, found.name, progress=progress)
-        connection.execute(
-            f"CREATE TEMP VIEW {SOURCE} AS "
-            f"SELECT * FROM read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
-        )
+        rows = f"read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
+        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {rows}")
         known = engine.columns()
+        _forget_extremes(connection, rows, [name for name, f in known.items() if f.kind == "float"])
         schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
     except duckdb.Error:
         raise DataError(
@@ -278,6 +277,19 @@ def _open_files(
     if schemas:  # what folders named key=value say has no type
         engine.untyped = frozenset(set(known) - set(schemas[0]))
     return engine
+
+
+def _forget_extremes(connection: duckdb.DuckDBPyConnection, rows: str, floats: list[str]) -> None:
+    """Read Parquet's floating-point columns without the extremes that the file states for them.
+
+    NaN is no part of those extremes, and DuckDB believes them: it drops ``x <= 9`` as true of every record
+    where the greatest stated value is 5, and all NaN are then counted; or it skips a group of records that
+    ``x > 9`` could not be true of, though it is of NaN. One record moves an extreme, and so could move all
+    NaN at once. Nothing is known of the extremes of a TRY.
+    """
+    if floats:
+        named = ", ".join(f"TRY({name}) AS {name}" for name in map(identifier, floats))
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT * REPLACE ({named}) FROM {rows}")
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
@@ -346,6 +358,11 @@ def _lag(by: int) -> exp.Window:
 def quoted(value: str) -> str:
     """Return text as a literal of DuckDB's SQL."""
     return exp.Literal.string(value).sql("duckdb")
+
+
+def identifier(name: str) -> str:
+    """Return the name of a column as DuckDB's SQL has it."""
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
 
 
 def in_list(paths: tuple[Path, ...]) -> str:

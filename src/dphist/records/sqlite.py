@@ -14,7 +14,7 @@ from sqlglot import exp
 from dphist.errors import DataError
 from dphist.records import files, sql
 from dphist.records.cells import written
-from dphist.records.duck import SOURCE, Duck
+from dphist.records.duck import SOURCE, Duck, identifier
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 
@@ -46,7 +46,7 @@ class SqliteDuck(Duck):
             names = [d[0] for d in database.execute(f"SELECT * FROM {self.rows} LIMIT 0").description]
         # An SQLite column holds values of any type, whatever was declared: each is taken as text.
         self.names = names
-        made = ", ".join(f"{_name(c)} VARCHAR" for c in names)
+        made = ", ".join(f"{identifier(c)} VARCHAR" for c in names)
         self._execute(f"CREATE TEMP TABLE {SOURCE} ({made})")
         self.untyped = frozenset(self.columns())
 
@@ -55,7 +55,7 @@ class SqliteDuck(Duck):
         used = [c for c in self.names if c in {n.name for n in query.find_all(exp.Column)}]
         if not used:  # an expression of constants: the rows still have to be there
             used = self.names[:1]
-        into = ", ".join(_name(c) for c in used)
+        into = ", ".join(identifier(c) for c in used)
         values = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in used)
         with watching(self.name, lambda: None, shown=self.progress), self._reading() as database:
             cursor = database.execute(f"SELECT {into} FROM {self.rows}")
@@ -77,7 +77,3 @@ class SqliteDuck(Duck):
                 f"{self.name} could not be read by SQLite: it may be locked or damaged, or the SELECT does "
                 "not fit its tables."
             ) from None
-
-
-def _name(value: str) -> str:
-    return exp.to_identifier(value, quoted=True).sql("duckdb")
