@@ -242,6 +242,8 @@ def advise(
 ) -> Advice:
     """Return the error to expect of every suitable method, or the epsilon that each needs for an error.
 
+    Errors are those of what is published by default: methods that group bins pay for their intervals.
+
     Args:
         domain: a number of bins, edges, an axis, or a ``Domain``.
         scale: about how many records there are, from public knowledge.
@@ -507,7 +509,7 @@ def _suitable(
     if methods is not None:
         if isinstance(methods, str) or not len(methods):
             raise UsageError("methods is a list of names, such as ['identity', 'dawa2'].")
-        made = [make_pipeline(m, domain) for m in methods]
+        made = [make_pipeline(m, domain).with_intervals() for m in methods]
         for pipeline in made:
             pipeline.check(domain, queries)
         if len({p.name for p in made}) < len(made):
@@ -516,7 +518,7 @@ def _suitable(
     found = {}
     usual = ((LINE, LARGE), (GRID, LARGE_GRID))[len(domain.axes) - 1][domain.n > MANY_BINS]
     for name in usual:
-        pipeline = make_pipeline(name, domain)
+        pipeline = make_pipeline(name, domain).with_intervals()
         with suppress(UsageError):
             pipeline.check(domain, queries)
             found[name] = pipeline

@@ -29,6 +29,7 @@ from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
 from dphist.rehearsal import rehearse
 from dphist.release import Post, Release
+from dphist.steps.calibrate import POINTS
 from dphist.workload import Workload, make_workload
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ class Plan:
         unit: the column that names a person; None protects one record.
         max_contributions: how many records of one person are counted.
         method: a catalogue name (``dphist methods``) or a ``Pipeline``.
-        calibrate: a part of epsilon, such as ``"0.05"``, that measures how far the values are off, so that
-            methods which group bins give an interval for every bin and range; None for as published.
+        calibrate: a part of epsilon that measures how far the values are off, so that methods which group
+            bins give an interval for every bin and range. By default such a method takes ``"0.05"``, and one
+            that leaves every bin alone nothing; 0 for the method as published.
         workload: the queries that matter, by name or as pairs of bin numbers.
         post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
         table: the table or SELECT to read, when the data is a database.
@@ -104,7 +106,7 @@ class Plan:
     def pipeline(self) -> Pipeline:
         """The mechanism, built for this domain."""
         made = make_pipeline(self.method, self.domain)
-        return made if self.calibrate is None else replace(made, calibrate=self.calibrate)
+        return made.with_intervals() if self.calibrate is None else replace(made, calibrate=self.calibrate)
 
     @cached_property
     def zone(self) -> str:
@@ -213,8 +215,8 @@ class Plan:
     def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
         """Charge, then draw: the last two steps of every release."""
         split, kept = self.pipeline.split, self.pipeline.calibrate
-        for part in (split.initialize, split.partition, split.estimate, kept / 4):
-            share = part * (1 - kept)
+        parts = (split.initialize, split.partition, split.estimate)
+        for share in (*(part * (1 - kept) for part in parts), kept * POINTS):
             if counts.sensitivity > _WIDEST * self.budget * share and share:
                 raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
         self.prepare(sensitivity=counts.sensitivity)
@@ -370,11 +372,14 @@ def simulate(
 ) -> SimulatedValues:
     """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
 
+    A method runs as published: unlike in a release, nothing of its budget goes to measuring its errors.
+
     Returns:
         An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.
     """
     exact = np.asarray(counts)
     plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload)
+    published = make_pipeline(method, plan.domain)
     held = Counts(exact, plan.domain, unit_sensitivity)
     if whole(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")
@@ -382,7 +387,7 @@ def simulate(
     for trial, row in enumerate(out):
         # Seeds of different trials never meet: the trial fills the low 32 bits.
         curator = Curator.simulated(held, epsilon=plan.budget, seed=(whole(seed, "seed") << 32) + trial)
-        row[:] = plan.pipeline.values(curator, plan.queries)[1].values
+        row[:] = published.values(curator, plan.queries)[1].values
     return out.view(SimulatedValues)
 
 

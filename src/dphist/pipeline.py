@@ -25,6 +25,8 @@ from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, P
 from dphist.version import __version__
 from dphist.workload import Workload
 
+INTERVALS = Fraction(1, 20)  # of the budget: what measuring its own errors takes of a method that groups bins
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
@@ -97,12 +99,14 @@ class Pipeline:
         Args:
             share: of the curator's whole budget, which the steps split among themselves.
         """
-        kept = share * self.calibrate
+        estimate, kept = self.estimate, share * self.calibrate
+        if estimate.regroups:  # the method that it runs takes the part, if it needs it
+            estimate, kept = estimate.calibrated(self.calibrate), Fraction(0)
         first, second, third = (
             part * (share - kept)
             for part in (self.split.initialize, self.split.partition, self.split.estimate)
         )
-        before = sum((part.share for part in curator.spent), Fraction(0))
+        before = _spent(curator)
         rough = self.initialize(curator, share=first)
         order = self.order(curator.domain, rough)
         groups = self.partition(curator, rough, order, share=second, later=third)
@@ -110,16 +114,18 @@ class Pipeline:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
             )
-        if groups.are_singletons and not self.estimate.regroups:  # there is nothing to calibrate
+        if groups.are_singletons:  # there is nothing to calibrate
             third, kept = third + kept, Fraction(0)
         # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
-        unused = first + second - (sum(part.share for part in curator.spent) - before)
-        estimated = self.estimate(curator, rough, groups, workload, share=third + unused)
+        unused = first + second - (_spent(curator) - before)
+        estimated = estimate(curator, rough, groups, workload, share=third + unused)
         groups = groups if estimated.groups is None else estimated.groups
         if estimated.rough is None:
             estimated = dataclasses.replace(estimated, rough=rough)
         if kept:
+            before = _spent(curator)
             estimated = calibrate(curator, groups, estimated, share=kept)
+            estimated = dataclasses.replace(estimated, calibrated=_spent(curator) - before)
         return groups, estimated
 
     def run(
@@ -143,7 +149,8 @@ class Pipeline:
             unit=curator.unit,
             sensitivity=curator.sensitivity,
             method=self.name,
-            parameters=self.describe(workload) | ({"found": estimated.notes} if estimated.notes else {}),
+            parameters=self.describe(workload, estimated)
+            | ({"found": estimated.notes} if estimated.notes else {}),
             provenance=provenance or {},
             versions={
                 "dphist": __version__,
@@ -154,18 +161,39 @@ class Pipeline:
             simulated=curator.is_simulated,
         )
 
-    def describe(self, workload: Workload) -> dict[str, Any]:
-        """Return how a release was made, ready for JSON."""
+    def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:
+        """Return this method with a part of the budget for calibrating, where it needs and can use one.
+
+        It stays as it is if it has such a part already, if it leaves every bin alone, and if its errors
+        cannot be measured.
+        """
+        groups = self.estimate.regroups or not isinstance(self.partition, Singletons)
+        needs = groups and self.estimate.calibrates and not self.calibrate
+        return dataclasses.replace(self, calibrate=part) if needs else self
+
+    def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:
+        """Return the steps and their shares, ready for JSON.
+
+        Args:
+            estimated: what came out of a run: then the steps are those that ran, and the part for calibrating
+                is what it took.
+        """
         steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
         shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
         if self.calibrate:
-            shares["calibrate"] = str(self.calibrate)
+            shares["calibrate"] = str(self.calibrate if estimated is None else estimated.calibrated)
+        by = None if estimated is None else estimated.by
+        chosen = {} if by is None else _describe(by) | {"chosen_by": _name(self.estimate)}
         return {
             **steps,
-            "estimate": _describe(self.estimate),
+            "estimate": chosen or _describe(self.estimate),
             "shares": shares,
             "workload": workload.to_dict(),
         }
+
+
+def _spent(curator: Curator) -> Fraction:
+    return sum((part.share for part in curator.spent), Fraction(0))
 
 
 def _share(value: object, name: str) -> Fraction:

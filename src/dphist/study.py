@@ -24,7 +24,7 @@ from dphist.workload import Ranges, Rectangles, Workload
 MANY_BINS = 1 << 15  # from which on only methods that take a moment are tried, a few times
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
-_FORMAT = 2  # of what is kept on disk, and of the methods it tells of
+_FORMAT = 3  # of what is kept on disk, and of the methods it tells of
 
 
 class Study:

@@ -145,6 +145,8 @@ def show_release(release: Release) -> None:
     if len(names) > 24:
         table.insert(12, ("…", "…", "…", ""))
     print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
+    if not (low == low).any():
+        typer.echo(release.error.words)
 
 
 def screen_width(otherwise: int) -> int:

@@ -121,10 +121,11 @@ def audit(
     if plot is not None:
         check_writable(plot, PICTURES)
     try:
-        plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method)
+        plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method, calibrate=0)
     except UsageError as error:  # a few methods need a grid
         try:
-            plan = Plan(bins=Domain((Integers(0, 3), Integers(0, 3))), epsilon=epsilon, method=method)
+            grid = Domain((Integers(0, 3), Integers(0, 3)))
+            plan = Plan(bins=grid, epsilon=epsilon, method=method, calibrate=0)
         except UsageError:
             raise error from None
     say(f"running {method} about {max(8 * runs, 14_000):,} times on made-up counts ...")

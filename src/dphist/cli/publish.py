@@ -75,7 +75,11 @@ def publish(
     method: Annotated[str, typer.Option(help="A name from: dphist methods")] = "identity",
     calibrate: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="Of epsilon, such as 0.05: buys intervals for grouped bins."),
+        typer.Option(
+            metavar="PART",
+            help="Of epsilon: buys intervals where bins share a value. Default: 0.05 for methods that group "
+            "bins; 0 for none.",
+        ),
     ] = None,
     workload: Annotated[
         str, typer.Option(help="The queries that matter, such as points or ranges.")
@@ -138,7 +142,7 @@ def publish(
             if out is not None and saved.name != out.name:
                 say(f"warning: {out} was taken by somebody else meanwhile.")
             say(f"release: {saved}")
-        if plan.calibrate is not None and not isinstance(release.error, Calibrated):
+        if plan.pipeline.calibrate and not isinstance(release.error, Calibrated):
             say("note: nothing was calibrated, since no bins share a value.")
         drawn = plot is None or _draw(release, plot, saved)
         if as_json:
@@ -228,7 +232,7 @@ def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path,
         else f"one {plan.unit} with at most {plan.max_contributions} records",
         "epsilon": str(plan.epsilon),
         "method": plan.method if isinstance(plan.method, str) else plan.method.name,
-        **({} if plan.calibrate is None else {"calibrate": f"{plan.calibrate} of epsilon"}),
+        **({"calibrate": f"{amount(part)} of epsilon"} if (part := plan.pipeline.calibrate) else {}),
         "ledger": str(account),
         "dataset": dataset,
         "left": None if left is None else amount(left),

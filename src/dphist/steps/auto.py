@@ -66,6 +66,12 @@ class Choice(Protocol):
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""
 
+    def with_intervals(self, part: Fraction) -> Choice:
+        """Return it with this part of its budget for calibrating, if it can use that."""
+
+    def describe(self, workload: Workload, estimated: Estimated) -> dict[str, Any]:
+        """Return how the values were made, ready for JSON."""
+
     def values(self, curator: Curator, workload: Workload, *, share: Fraction) -> tuple[Groups, Estimated]:
         """Run it."""
 
@@ -156,6 +162,10 @@ class Auto(Step):
         for name in leaves(trees_for(domain)[kind_of(workload)]):
             self._choice(name).check(domain, workload)
 
+    def calibrated(self, part: Fraction) -> Auto:
+        """Return the same choice of methods, each with this part of its budget for calibrating."""
+        return replace(self, choices=tuple(choice.with_intervals(part) for choice in self.choices))
+
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
@@ -166,15 +176,18 @@ class Auto(Step):
             tree = UNREAD
         name, asked = look_up(tree, lambda feature, part: read(curator, feature, share=part * share))
         spent = sum((Fraction(question["share"]) for question in asked), Fraction(0)) * share
-        found, estimated = self._choice(name).values(curator, workload, share=share - spent)
+        choice = self._choice(name)
+        found, estimated = choice.values(curator, workload, share=share - spent)
+        steps = choice.describe(workload, estimated)
         notes = {
             "choice": name,
+            "steps": {name: step for name, step in steps.items() if name != "workload"},
             "features": asked,
             "share_of_features": str(spent),
             "kind": kind,
             "table": table()["version"],
         }
-        return replace(estimated, groups=found, notes=notes)
+        return replace(estimated, groups=found, notes=notes, by=None)
 
     def _choice(self, name: str) -> Choice:
         for choice in self.choices:

@@ -25,7 +25,7 @@ from dphist.groups import Floats, Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated
 
-_POINTS = Fraction(2, 5)  # of the share, for single bins; the rest is for parts of groups, which are fewer
+POINTS = Fraction(2, 5)  # of the share, for single bins; the rest is for parts of groups, which are fewer
 _BIN_CLASSES, _CUT_CLASSES, _RUNS = 4, 2, 4
 _CLEAR = 20  # how many times the noise's scale the records of a class shall be
 _GRID, _WIDEST = 1 << 8, 2.0**38
@@ -49,7 +49,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     values = groups.ordered(estimated.values)[groups.starts[:-1]]
     mean = (_LAPLACE if isinstance(base, GroupTotals) else _NORMAL) * np.sqrt(variances)
     ranges = groups.order is None or not isinstance(base, TreeTotals)
-    points = share * _POINTS if ranges else share
+    points = share * POINTS if ranges else share
 
     # Twice used noise has singled out bins because of their noise: they are no better known than the others.
     counted = (sizes > 1) | (noise is not None)

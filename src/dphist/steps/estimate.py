@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -196,7 +196,8 @@ class Hats(Step):
         if fits and queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
             queries = "all-ranges" if _hats_win(workload) else None
         if queries is None or not fits:
-            return WorkloadTree(weights="tuned")(curator, rough, groups, workload, share=share)
+            tree = WorkloadTree(weights="tuned")
+            return replace(tree(curator, rough, groups, workload, share=share), by=tree)
         from dphist.kernels import hats, hats_fit
 
         fitted = hats.fitted_hats(n, queries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class Estimated:
         notes: what it decided and from which noisy numbers, ready for JSON: a release records them.
         rough: the rough counts that the steps looked at; the pipeline adds them.
         noise: the variance of the noise in each group's total, where the error model tells of none.
+        by: the step that made the values, where the estimator left that to another one.
+        calibrated: the share that was spent on measuring how far the values are off.
     """
 
     values: Floats
@@ -41,13 +43,15 @@ class Estimated:
     notes: dict[str, Any] | None = None
     rough: Rough = None
     noise: Floats | None = None
+    by: Step | None = None
+    calibrated: Fraction = Fraction(0)
 
 
 class Step:
     """What all components share: flags that the pipeline checks, and a look before anything is paid.
 
     ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals,
-    ``regroups`` that it may return other groups than it was given.
+    ``regroups`` that it runs a whole method, which may return other groups and calibrates its own values.
     """
 
     spends: ClassVar[bool] = False
@@ -57,6 +61,10 @@ class Step:
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""
+
+    def calibrated(self, part: Fraction) -> Self:
+        """Return an estimator that runs whole methods with this part of their budgets for calibrating."""
+        return self
 
 
 def needed(rough: Rough) -> Noisy:
@@ -120,6 +128,9 @@ class Estimator(Protocol):
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""
+
+    def calibrated(self, part: Fraction) -> Self:
+        """Return itself, or as one that runs whole methods with this part of theirs for calibrating."""
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
