@@ -569,8 +569,8 @@ def test_a_column_is_needed(here):
 
 
 def test_a_large_epsilon_is_warned_of(here):
-    assert "protects hardly anyone" in dphist(*PUBLISH, "--epsilon", "11", "--dry-run").stderr
-    assert "protects" not in dphist(*PUBLISH, "--epsilon", "10", "--dry-run").stderr
+    assert "almost no doubt" in dphist(*PUBLISH, "--epsilon", "11", "--dry-run").stderr
+    assert "no doubt" not in dphist(*PUBLISH, "--epsilon", "10", "--dry-run").stderr
 
 
 def test_a_grid_is_summed_up_and_asked(here):

@@ -18,6 +18,7 @@ from dphist.calibration import Calibrated
 from dphist.cli.common import show_release
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.errors import UsageError
 from dphist.mechanisms import METHODS, make_pipeline
 from dphist.pipeline import INTERVALS
 from dphist.privacy.curator import Curator
@@ -90,7 +91,7 @@ def test_a_method_that_groups_bins_pays_for_its_error_bars_and_no_other_does(met
     for domain in (LINE, GRID):
         try:
             plan = Plan(bins=domain, epsilon=1, method=method)
-        except dphist.UsageError:
+        except UsageError:
             continue
         published = make_pipeline(method, domain)
         groups = published.estimate.regroups or not isinstance(published.partition, Singletons)
@@ -195,7 +196,7 @@ def test_provenance_names_what_ran(method, workload):
     domain = GRID if workload == "rectangles" else LINE
     try:
         plan = Plan(bins=domain, epsilon="0.1", method=method, workload=workload)
-    except dphist.UsageError:
+    except UsageError:
         pytest.skip("not for this domain")
     for counts in (STEPS, 10_000 * np.arange(64) ** 2):
         parameters = (release := simulated(plan, counts.reshape(domain.shape))).to_dict()["parameters"]

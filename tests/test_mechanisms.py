@@ -41,11 +41,13 @@ def components(module):
     ]
 
 
+GRIDS = ("quadtree", "hybridtree")  # which refuse a line
 STEPS = (initialize, order, partition, bisect, estimate, transforms, iterative, grids)
 ALL_STEPS = [c for module in STEPS for c in components(module)]
 
 
 def run(method, x, *, epsilon=Fraction(1), seed=0, workload="points"):
+    x = x[:, None] if method in GRIDS else x
     domain = Domain(tuple(Integers(0, n - 1) for n in x.shape))
     pipeline = make_pipeline(method, domain)
     queries = make_workload(workload, domain)

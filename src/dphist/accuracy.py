@@ -16,6 +16,16 @@ from dphist.errors import ReleaseFileError, UsageError
 from dphist.groups import Floats, Groups, Ints
 
 
+def bounding(at_most: int) -> str:
+    """Return what no error model can tell where a unit may have more records than are counted."""
+    kept = "1 record" if at_most == 1 else f"{at_most} records"
+    return (
+        f"Values and intervals are about the records counted after keeping at most {kept} of each unit. "
+        "Records beyond that are left out, so that counts are biased downwards, by an amount that is not "
+        "known from the release and not part of any interval."
+    )
+
+
 class ErrorModel(Protocol):
     """What is known about the errors of a release."""
 
@@ -65,14 +75,14 @@ class GroupTotals:
         once = "An interval holds for its query alone; the joint band holds for all of its bins at once."
         if self._alone.all():
             return (
-                "exact: the noise on every bin is known; a 95 % interval contains the true count in at least "
-                f"95 % of releases. {once}"
+                "exact: the noise on every bin is known; a 95 % interval contains the exact count of the "
+                f"records that were counted in at least 95 % of releases. {once}"
             )
         return (
             "exact for ranges made of whole groups: the noise on every group's total is known; a 95 % "
-            "interval contains the true count in at least 95 % of releases. No interval for a range that "
-            "cuts a group: how records lie inside a group was not measured; releases made with calibrate= "
-            f"pay for that, and give one. {once}"
+            "interval contains the exact count of the records that were counted in at least 95 % of "
+            "releases. No interval for a range that cuts a group: how records lie inside a group was not "
+            f"measured; releases made with calibrate= pay for that, and give one. {once}"
         )
 
     def variances(self) -> Floats:

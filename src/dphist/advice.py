@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dphist.accuracy import bounding
 from dphist.api import Bins, Plan, WorkloadLike
 from dphist.domain import Domain, Integers, shown, whole
 from dphist.errors import UsageError
@@ -107,6 +108,7 @@ class Advice:
         like: what the data were assumed to look like.
         answer: what a query would have for an answer on average, were the records spread evenly.
         target: the error that was asked for, in records per query, or None.
+        max_contributions: how many records of one person are counted.
         sure: how clear the choice is, in words.
         out_of_reach: methods that cannot come down to the target, with the best they can do.
     """
@@ -118,6 +120,7 @@ class Advice:
     like: str
     answer: float
     target: float | None
+    max_contributions: int
     sure: str
     out_of_reach: tuple[tuple[str, float], ...] = ()
 
@@ -167,7 +170,11 @@ class Advice:
         cost = f"epsilon {as_decimal(best.epsilon)}"
         share = f"{self._share(best.error)} of a mean answer"
         off = f"{short(best.error)} records per query on average ({share})"
-        return f"Take {best.method} with {cost}: off by {off}. {self.sure}"
+        return f"Take {best.method} with {cost}: off by {off}. {self.sure} {self._bounding()}".rstrip()
+
+    def _bounding(self) -> str:
+        """Return what these errors leave out where records of a person may not be counted."""
+        return bounding(self.max_contributions) if self.max_contributions > 1 else ""
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
         """Return the curve of error against epsilon for the best methods; saved too if a path is given."""
@@ -180,6 +187,7 @@ class Advice:
             y_title="mean error per query, records",
             x_mark=float(self.best.epsilon),
             y_mark=self.target,
+            note=self._bounding(),
         )
         if path is not None:
             picture.save(path)
@@ -194,9 +202,11 @@ class Advice:
             "like": self.like,
             "answer": self.answer,
             "target": self.target,
+            "max_contributions": self.max_contributions,
             "best": self.best.method,
             "epsilon": as_decimal(self.best.epsilon),
             "sure": self.sure,
+            **({"bounding": self._bounding()} if self._bounding() else {}),
             "rows": [row.to_dict() for row in self.rows],
             "out_of_reach": dict(self.out_of_reach),
             "simulated": True,
@@ -256,7 +266,7 @@ def advise(
             bins or its file (free to use), or public counts, as an array or a file (.npy, .csv). By default
             several shapes, and the advice is the best on average over them.
         methods: which to compare, instead of the twenty that suit the domain best.
-        max_contributions: how many records one person can have.
+        max_contributions: how many records of one person are counted; ``scale`` is after that.
     """
     place = _domain(domain)
     records = _scale(scale)
@@ -287,6 +297,7 @@ def advise(
         like=looks[0].name if len(looks) == 1 else f"on average over {len(looks)} shapes",
         answer=answer,
         target=None if error is None else target,
+        max_contributions=at_most,
         sure=sure,
         out_of_reach=never,
     )

@@ -41,6 +41,11 @@ _LEAST_EPSILON = Fraction(1, 10**9)
 _WIDEST = 1 << 26  # of a share's scale: steps draw up to 2^14 times as wide, and the sampler goes to 2^40
 _SERVERS = ("psycopg", "pyspark")  # records that outlive this process, though they come as an object
 DEFAULT_LEDGER = "dphist-ledger.db"
+LARGE_EPSILON = 10
+COMMON_EPSILONS = (
+    "Common choices for everything that is published about the same people together lie between 0.1 and 2; "
+    f"above {LARGE_EPSILON} hardly anyone is protected."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +57,13 @@ class Plan:
             or a ``Domain``.
         range: the smallest and largest possible value, from public knowledge, never from the data.
         categories: labels to count, instead of bins.
-        epsilon: the privacy budget of this release; no default, because it is a decision.
+        epsilon: the privacy budget of this release; no default, because it is a decision (docs/error.md).
         column: the column to count, or an SQL expression of columns; a pair for a grid.
         where: an SQL condition; only records that meet it are counted.
         outside: what happens to records beyond the domain: ``drop`` or ``clip`` to the end bins.
         unit: the column that names a person; None protects one record.
-        max_contributions: how many records of one person are counted.
+        max_contributions: how many records of one person are counted. Others are left out, so that counts are
+            biased downwards, and no interval tells by how much: docs/error.md says how to choose it.
         method: a catalogue name (``dphist methods``) or a ``Pipeline``.
         calibrate: a part of epsilon that measures how far the values are off, so that methods which group
             bins give an interval for every bin and range. By default such a method takes ``"0.05"``, and one
@@ -221,7 +227,10 @@ class Plan:
                 raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
         self.prepare(sensitivity=counts.sensitivity)
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
-        provenance |= {"dataset": dataset, "journaled": not isinstance(book, MemoryLedger)}
+        provenance |= {
+            "dataset": dataset,
+            "journaled": isinstance(book, Ledger),
+        }  # others end with the process
         charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)
         curator = Curator(counts, charge)
         return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)

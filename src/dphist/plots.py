@@ -10,7 +10,7 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -143,6 +143,7 @@ def histogram_chart(
     x_title: str = "",
     y_title: str = "records",
     simulated: bool = False,
+    note: str = "",
 ) -> Picture:
     """Return bars, or steps where bars would be too thin, with intervals wherever both ends are finite.
 
@@ -150,19 +151,20 @@ def histogram_chart(
         scale: "log" is linear around zero, so that zero and negative noisy values stay visible.
         truth: exact values, for public data only.
         simulated: the values are not private, and are not called so.
+        note: a sentence that stands below the subtitle.
     """
     if scale not in ("linear", "log"):
         raise UsageError(f"unknown scale {scale!r}. {did_you_mean(str(scale), ('linear', 'log'))}")
     if (low is None) != (high is None):
         raise UsageError("low and high go together: give both ends of the intervals, or neither.")
     x, y = _Columns.of(domain.axis, MAX_COLUMNS), _array(values, domain, "values")
-    bars, note = x.m <= MAX_BARS, ""
+    bars, shown = x.m <= MAX_BARS, ""
     drawn = "simulated" if simulated else "private"
     data, kinds = {"value": x.mean(y)}, {drawn: SKY if bars else BLUE}
     if x.k > 1:
         data |= {"least": np.minimum.reduceat(y, x.starts), "most": np.maximum.reduceat(y, x.starts)}
         kinds["lowest to highest bin"] = GREY
-        note = f"each column shows {x.k:,} bins: mean, lowest and highest"
+        shown = f"each column shows {x.k:,} bins: mean, lowest and highest"
     if low is not None and high is not None:
         a, b = _array(low, domain, "low", gaps=True), _array(high, domain, "high", gaps=True)
         known = np.isfinite(a) & np.isfinite(b)
@@ -171,7 +173,7 @@ def histogram_chart(
             raise UsageError("low lies above high in some bin; were they swapped?")
         data |= {"low": data["value"] - x.mean(below), "high": data["value"] + x.mean(above)}
         kinds["interval" if x.k == 1 else "typical interval"] = INK if bars else SKY
-        note += "; interval typical of one bin (mean half-width)" if note else ""
+        shown += "; interval typical of one bin (mean half-width)" if shown else ""
     if truth is not None:
         data["truth"] = x.mean(_array(truth, domain, "truth"))
         kinds["true"] = VERMILION
@@ -191,7 +193,8 @@ def histogram_chart(
     corners = {key: np.repeat(part, 2) for key, part in ({"corner": x.edges} | data).items()}
     corners["corner"] = corners["corner"][1:-1]
     tables = {"corners": corners} | ({"bins": x.places("x") | data} if bars else {})
-    spec = _frame(title, subtitle, note, f"histogram of {domain.n:,} bins", tables, {"xnames": x.names})
+    about = f"histogram of {domain.n:,} bins"
+    spec = _frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -203,6 +206,7 @@ def heatmap_chart(
     subtitle: str = "",
     x_title: str = "",
     y_title: str = "",
+    note: str = "",
 ) -> Picture:
     """Return a grid as coloured cells: the first axis to the right, the second upwards (labels downwards)."""
     if len(domain.axes) != 2:
@@ -221,9 +225,10 @@ def heatmap_chart(
         back = "(datum.value < 0 ? -1 : 1) * round(exp(abs(datum.value)) - 1)"
         legend["labelExpr"] = _format(lo, hi, number=back)
     color = {"field": shade, "type": "quantitative", "legend": legend, "scale": {"scheme": "viridis"}}
-    note = "" if x.k * y.k == 1 else f"each cell shows the sum of {x.k:,} x {y.k:,} bins"
+    shown = "" if x.k * y.k == 1 else f"each cell shows the sum of {x.k:,} x {y.k:,} bins"
     about = f"heat map of {domain.shape[0]:,} by {domain.shape[1]:,} bins"
-    spec = _frame(title, subtitle, note, about, {"cells": table}, {"xnames": x.names, "ynames": y.names})
+    names = {"xnames": x.names, "ynames": y.names}
+    spec = _frame(title, subtitle, (note, shown), about, {"cells": table}, names)
     # Whole pixels per cell: otherwise the background shines through the seams.
     spec |= {"width": x.m * max(1, round(520 / x.m)), "height": y.m * max(1, round(390 / y.m))}
     spec |= {"data": {"name": "cells"}, "mark": {"type": "rect"} | TIP}
@@ -264,7 +269,7 @@ def overlap_chart(
         {"data": {"name": "bars"}, "mark": bar, "encoding": span | {"y": y, "color": color}},
         {"data": {"name": "event"}, "mark": rule, "encoding": where},
     ]
-    spec = _frame(title, subtitle, "grey: the event", "scores of two samples", tables, {})
+    spec = _frame(title, subtitle, ("grey: the event",), "scores of two samples", tables, {})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -279,6 +284,7 @@ def outcomes_chart(
     scale: Literal["linear", "log"] = "linear",
     x_title: str = "",
     y_title: str = "records",
+    note: str = "",
 ) -> Picture:
     """Return what several runs gave, drawn together: the truth, some outcomes, and a band of nine in ten.
 
@@ -333,9 +339,9 @@ def outcomes_chart(
         "outcomes": {"corner": np.tile(corner, len(rows[:drawn]))}
         | {key: np.repeat(part, 2) for key, part in lines.items()},
     }
-    note = f"each column shows the mean of {x.k:,} bins; single bins vary more" if x.k > 1 else ""
+    shown = f"each column shows the mean of {x.k:,} bins; single bins vary more" if x.k > 1 else ""
     about = f"{len(rows)} outcomes of {domain.n:,} bins"
-    spec = _frame(title, subtitle, note, about, tables, {"xnames": x.names})
+    spec = _frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -348,6 +354,7 @@ def curves_chart(
     y_title: str = "",
     x_mark: float | None = None,
     y_mark: float | None = None,
+    note: str = "",
 ) -> Picture:
     """Return named curves on logarithmic axes; the first is drawn strongest, and all are named at their ends.
 
@@ -355,6 +362,7 @@ def curves_chart(
         curves: points (x, y) above 0, at most eight curves; others are left out.
         x_mark: where a dashed line stands upright.
         y_mark: where one lies.
+        note: a sentence that stands below the subtitle.
     """
     shown = {_text(name): sorted(points) for name, points in list(curves.items())[: len(INKS)] if points}
     if not shown:
@@ -394,7 +402,7 @@ def curves_chart(
         if mark is not None:
             tables[f"{field} mark"] = {field: np.array([mark])}
             layers.append({"data": {"name": f"{field} mark"}, "mark": rule, "encoding": {field: axes[field]}})
-    spec = _frame(title, subtitle, "", f"{len(shown)} curves", tables, {})
+    spec = _frame(title, subtitle, (note,), f"{len(shown)} curves", tables, {})
     return Picture(spec | {"width": WIDTH - 120, "height": HEIGHT, "layer": layers})
 
 
@@ -536,10 +544,10 @@ def _format(lo: float, hi: float, *, number: str = "datum.value", comma: float =
     return f"format({number}, '{'~s' if letters else ',.12~g' if big >= comma else '.12~g'}')"
 
 
-def _frame(title: str, subtitle: str, note: str, about: str, tables: Spec, names: Spec) -> Spec:
+def _frame(title: str, subtitle: str, notes: Sequence[str], about: str, tables: Spec, names: Spec) -> Spec:
     name = _text(title)
     head: Spec = {"text": textwrap.wrap(name, 76, max_lines=3, placeholder=" …") or [" "]}
-    lines = [line for part in (subtitle, note) for line in textwrap.wrap(_text(part), 112)]
+    lines = [line for part in (subtitle, *notes) for line in textwrap.wrap(_text(part), 112)]
     head |= {"subtitle": lines} if lines else {}
     head |= {"subtitleColor": VERMILION, "subtitleFontWeight": "bold"} if "SIMULATED" in subtitle else {}
     spec = {"$schema": SCHEMA, "description": f"{name}: {about}" if name else about, "title": head}

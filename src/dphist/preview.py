@@ -199,7 +199,11 @@ class Preview:
         if len(self.domain.axes) == 2:
             missed = np.abs(self.values - self.truth).mean(axis=0)
             picture = heatmap_chart(
-                self.domain, missed, title="Expected error of each cell", subtitle=self._subtitle()
+                self.domain,
+                missed,
+                title="Expected error of each cell",
+                subtitle=self._subtitle(),
+                note=self.releases[0].bounding,
             )
         else:
             picture = outcomes_chart(
@@ -210,13 +214,15 @@ class Preview:
                 title=f"What {self._method()} could publish",
                 subtitle=self._subtitle(),
                 scale=scale,
+                note=self.releases[0].bounding,
             )
         if path is not None:
             picture.save(path)
         return picture
 
     def __repr__(self) -> str:
-        return f"Preview({self._method()!r}, {self._words()}, SIMULATED)"
+        about = f" {self.releases[0].bounding}" if self.releases[0].bounding else ""
+        return f"Preview({self._method()!r}, {self._words()}, SIMULATED){about}"
 
     def _method(self) -> str:
         return self.releases[0].method

@@ -39,7 +39,9 @@ def advise(
         ),
     ] = None,
     y_bins: Annotated[str | None, typer.Option(help="Number of bins of a second column.")] = None,
-    max_contributions: Annotated[int, typer.Option(help="Records counted per person.")] = 1,
+    max_contributions: Annotated[
+        int, typer.Option(help="Records counted per person; the others are left out.")
+    ] = 1,
     method: Annotated[
         list[str] | None, typer.Option(help="Compare only these methods; may be repeated.")
     ] = None,

@@ -119,6 +119,12 @@ def to_whole(text: str, name: str) -> int:
 def show_release(release: Release) -> None:
     """Print a release as a table, thinned out to a screenful; of a grid, its total."""
     typer.echo(repr(release))
+    _show_values(release)
+    if release.bounding:
+        typer.echo(release.bounding)
+
+
+def _show_values(release: Release) -> None:
     if len(release.domain.axes) != 1:
         shape = " x ".join(str(n) for n in release.domain.shape)
         typer.echo(f"grid of {shape} bins; records in all: {release.total()}")
@@ -127,7 +133,7 @@ def show_release(release: Release) -> None:
     from rich.cells import cell_len
 
     names, values = release.domain.axis.names(), release.values()
-    low, high = release.intervals()
+    low, high = release.presentable_intervals()
     shown = range(len(names)) if len(names) <= 24 else [*range(12), *range(len(names) - 12, len(names))]
     rows = []
     for i in shown:

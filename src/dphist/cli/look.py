@@ -38,6 +38,8 @@ def query(
     answer = _ask(loaded, part, level)
     if not as_json:
         typer.echo(str(answer))
+        if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
+            say(f"note: {loaded.bounding}")
         return
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
     typer.echo(json.dumps(ends | {"note": answer.note, "simulated": loaded.simulated}))

@@ -21,6 +21,6 @@ Labels = Annotated[str | None, typer.Option(help='Labels to count, as a line of 
 Where = Annotated[str | None, typer.Option(help="Count only records that meet this SQL condition.")]
 Beyond = Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")]
 Unit = Annotated[str | None, typer.Option(help="Column that names a person; default one record.")]
-MaxContributions = Annotated[int, typer.Option(help="Records counted per person.")]
+MaxContributions = Annotated[int, typer.Option(help="Records counted per person; the others are left out.")]
 Table = Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")]
 TimeZone = Annotated[str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dphist.accuracy import bounding
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from dphist.api import Plan
     from dphist.domain import Axis
     from dphist.release import Release
-
-LARGE_EPSILON = 10
 
 
 @dataclass(frozen=True)
@@ -121,10 +120,10 @@ def publish(
         table=table,
         timezone=timezone,
     )
-    if plan.budget > LARGE_EPSILON:
+    if plan.budget > api.LARGE_EPSILON:
         say(
-            f"warning: epsilon {amount(plan.budget)} protects hardly anyone: it leaves almost no doubt "
-            "about a single record. Common choices lie between 0.01 and 1."
+            f"warning: epsilon {amount(plan.budget)} leaves almost no doubt about a single record. "
+            f"{api.COMMON_EPSILONS}"
         )
     account, target = ledger_path(ledger), Path("release.json") if out is None else out
     check_places(data, account, target, plot)
@@ -230,6 +229,7 @@ def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path,
         "unit": "one record"
         if plan.unit is None
         else f"one {plan.unit} with at most {plan.max_contributions} records",
+        **({} if plan.unit is None else {"bounding": bounding(plan.max_contributions)}),
         "epsilon": str(plan.epsilon),
         "method": plan.method if isinstance(plan.method, str) else plan.method.name,
         **({"calibrate": f"{amount(part)} of epsilon"} if (part := plan.pipeline.calibrate) else {}),

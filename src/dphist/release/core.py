@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist import law
-from dphist.accuracy import ErrorModel
+from dphist.accuracy import ErrorModel, bounding
 from dphist.domain import Domain, Instants, whole
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 from dphist.groups import Floats, Groups
@@ -179,6 +179,11 @@ class Release:
 
         return tuple(AxisView(axis) for axis in self.domain.axes)
 
+    @property
+    def bounding(self) -> str:
+        """What the values are about if a unit may have more records than are counted, otherwise nothing."""
+        return bounding(self.sensitivity) if self.unit != "one record" or self.sensitivity > 1 else ""
+
     # ---- questions ----------------------------------------------------------------------------------
 
     def sum(self, *where: Any, level: float = 0.95) -> Estimate:
@@ -217,6 +222,14 @@ class Release:
             margins = np.full(self.domain.n, math.nan)
         shape = self.domain.shape
         return (self.raw - margins).reshape(shape), (self.raw + margins).reshape(shape)
+
+    def presentable_intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
+        """Return ``intervals``, cut at 0 if the values are made presentable by ``post``.
+
+        Counts are not negative, so that the cut takes nothing away that could be true: coverage stays.
+        """
+        low, high = self.intervals(level=level, joint=joint)
+        return (low, high) if self.post == "none" else (np.maximum(low, 0.0), np.maximum(high, 0.0))
 
     def cdf(self) -> Floats:
         """Return the share of records below each edge, from 0 to 1; all NaN if the total is not positive.
@@ -385,7 +398,8 @@ class Release:
         return Estimate(value, value - margin, value + margin, level, note)
 
     def _note(self, words: str) -> str:
-        return f"{STAMP} {words}" if self.simulated else words
+        about = f"{words.rstrip('.')}. {self.bounding}" if self.bounding else words
+        return f"{STAMP} {about}" if self.simulated else about
 
 
 def _read_only(array: Floats) -> Floats:

@@ -48,6 +48,7 @@ def header(release: Release) -> dict[str, Any]:
         ],
         "unit": release.unit,
         "sensitivity": release.sensitivity,
+        "bounding": release.bounding or None,
         "domain": release.domain.to_dict(),
         "groups": release.groups.to_dict(),
         "error": release.error.to_dict(),
@@ -334,6 +335,7 @@ def _write_csv(release: Release, file: Path) -> None:
             ("epsilon", decimal(release.epsilon)),
             ("unit", release.unit),
             ("simulated", "yes: not private" if release.simulated else "no"),
+            *([("bounding", release.bounding)] if release.bounding else []),
         ):
             out.write(f"# dphist {name}: {' '.join(text.split())}\n")
         rows = csv.writer(out, lineterminator="\n")

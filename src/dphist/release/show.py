@@ -73,7 +73,7 @@ def columns(release: Release, *, level: float = 0.95) -> Columns:
         along = [-1 if j == i else 1 for j in range(len(axes))]
         for name, column in _axis_columns(axis).items():
             table[prefix + name] = np.broadcast_to(column.reshape(along), shape).ravel()
-    low, high = release.intervals(level=level)
+    low, high = release.presentable_intervals(level=level)
     return table | {
         "value": release.presentable,
         "raw": release.raw,
@@ -117,6 +117,7 @@ def stamps(release: Release) -> dict[str, str]:
         "method": release.method,
         "epsilon": decimal(release.epsilon),
         "unit": release.unit,
+        **({"bounding": release.bounding} if release.bounding else {}),
     }
 
 
@@ -130,9 +131,14 @@ def decimal(number: Fraction) -> str:
     return text.removesuffix(".0") if Fraction(text) == number else str(number)
 
 
+def not_journaled(release: Release) -> bool:
+    """Return whether no ledger that lasts knows what this release cost."""
+    return release.provenance.get("journaled") is False
+
+
 def one_line(release: Release) -> str:
     """Return what there is to know in one line."""
-    stamp = ", SIMULATED" if release.simulated else ""
+    stamp = ", SIMULATED" if release.simulated else ", not journaled" if not_journaled(release) else ""
     bins = " x ".join(str(n) for n in release.domain.shape)
     unit = " ".join(release.unit.split())
     return (
@@ -173,13 +179,12 @@ def draw(
             subtitle=subtitle(release, None),
             x_title=_title(release, 0),
             y_title=_title(release, 1),
+            note=release.bounding,
         )
-    low, high = release.intervals(level=level, joint=joint)
+    low, high = release.presentable_intervals(level=level, joint=joint)
     finite = np.isfinite(low)
     low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
     known = bool(finite.any())
-    if release.post != "none":  # the truth is not negative: cutting there loses no coverage
-        low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
     return plots.histogram_chart(
         release.domain,
         release.values(),
@@ -191,6 +196,7 @@ def draw(
         scale=scale,
         truth=truth,
         x_title=_title(release, 0),
+        note=release.bounding,
     )
 
 
@@ -220,8 +226,11 @@ def facts(release: Release) -> list[tuple[str, str]]:
         ("protects", f"{release.unit} (sensitivity {release.sensitivity})"),
         ("values", release.post if release.post != "none" else "as estimated"),
         ("error", release.error.words),
+        *([("bounding", release.bounding)] if release.bounding else []),
         ("created", release.created),
     ]
+    if not_journaled(release):
+        known.insert(3, ("ledger", "not journaled: no ledger will count this epsilon against later releases"))
     if release.simulated:
         known.insert(0, ("SIMULATED", "the noise came from a seed; this protects nobody"))
     return known

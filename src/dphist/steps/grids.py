@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dphist.accuracy import Unknown
+from dphist.domain import Domain
 from dphist.errors import UsageError
 from dphist.groups import Groups, Ints
 from dphist.privacy.curator import Curator
@@ -142,6 +143,10 @@ class QuadTree(Step):
         if not (math.isfinite(self.ratio) and self.ratio > 0):
             raise UsageError(f"the ratio of two levels' budgets must be positive, not {self.ratio!r}.")
 
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse a line, which has no quarters."""
+        _check_axes(domain, "quadtree")
+
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
@@ -169,6 +174,10 @@ class HybridTree(Step):
         if not (0 <= self.levels <= 4 and 0 < self.choosing < 1 and 0 < self.ratio < math.inf):
             raise UsageError("HybridTree takes 0 to 4 levels, part of the share, and a positive ratio.")
 
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Refuse a line, which has no quarters."""
+        _check_axes(domain, "hybridtree")
+
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
@@ -190,6 +199,14 @@ class HybridTree(Step):
 
         tree, order = _grow(shape, cut)
         return _fitted(curator, tree, order, self.ratio, left)
+
+
+def _check_axes(domain: Domain, method: str) -> None:
+    if len(domain.axes) != 2:
+        raise UsageError(
+            f"{method} cuts a grid into quarters, and this domain is a line: take geometric-tree, the same "
+            "with halves, or hb."
+        )
 
 
 def _check_grid(constant: float, least: int) -> None:
