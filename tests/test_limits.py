@@ -90,10 +90,11 @@ def test_no_allowed_count_stops_a_method(method: str, epsilon: str) -> None:
 
 @pytest.mark.parametrize("method", CATALOGUE)
 def test_the_least_epsilon_is_really_taken(method: str) -> None:
-    x = np.zeros(40, np.int64)
-    dphist.from_counts(x, method=method, epsilon=least_epsilon(method, x, Fraction(0)))
+    x = np.zeros((40, 1) if method in ("quadtree", "hybridtree") else 40, np.int64)
+    least = least_epsilon(method, x, Fraction(0))
+    dphist.from_counts(x, method=method, epsilon=least, calibrate=0)
     with pytest.raises(UsageError, match="too small|below"):
-        dphist.from_counts(x, method=method, epsilon=least_epsilon(method, x, Fraction(0)) / 4)
+        dphist.from_counts(x, method=method, epsilon=least / 4, calibrate=0)
 
 
 def test_the_documented_limits_are_those_of_the_code() -> None:

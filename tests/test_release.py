@@ -759,7 +759,8 @@ def test_csv_is_a_table_with_a_stamp(tmp_path):
     path = release.save(tmp_path / "r.csv")
     assert path.read_text() == (
         "# dphist method: identity\n# dphist epsilon: 0.1\n# dphist unit: one user\n"
-        f"# dphist simulated: yes: not private\n# dphist bounding: {release.bounding}\nlabel,value,raw,low,high\n"
+        f"# dphist simulated: yes: not private\n# dphist bounding: {release.bounding}\n"
+        "label,value,raw,low,high\n"
         '"a ""quoted"", label",1,1,,\nb,2.5,2.5,,\n'
     )
     with pytest.raises(ReleaseFileError, match=r"\.json or \.parquet"):

@@ -224,13 +224,14 @@ class Plan:
         parts = (split.initialize, split.partition, split.estimate)
         for share in (*(part * (1 - kept) for part in parts), kept * POINTS):
             if counts.sensitivity > _WIDEST * self.budget * share and share:
-                raise UsageError("epsilon is too small for a unit that changes the counts by this much.")
+                less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
+                raise UsageError(
+                    f"epsilon is too small for a unit that changes the counts by this much.{less}"
+                )
         self.prepare(sensitivity=counts.sensitivity)
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
-        provenance |= {
-            "dataset": dataset,
-            "journaled": isinstance(book, Ledger),
-        }  # others end with the process
+        # Any other ledger ends with the process.
+        provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
         charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)
         curator = Curator(counts, charge)
         return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
