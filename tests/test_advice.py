@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from fractions import Fraction
 from pathlib import Path
@@ -364,25 +363,20 @@ class TestCommand:
 
 
 @pytest.mark.slow
-def test_an_answer_takes_seconds_and_the_second_a_moment(tmp_path):
+def test_a_second_answer_is_read_and_not_worked_out_again(tmp_path):
     command = [str(Path(sys.executable).parent / "dphist"), "advise", "--bins", "4096", "--scale", "1e6"]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "empty")}
-    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=-3, stderr=-3);"
-    code += "r = resource.getrusage(resource.RUSAGE_CHILDREN); print(r.ru_utime + r.ru_stime)"
-    seconds = [
-        float(
-            subprocess.check_output([sys.executable, "-c", code, *command, "--epsilon", "1"], env=environment)
-        )
-        for _ in range(2)
-    ]
-    # CPU time, since others may be using the machine; a first run ever compiles and is not meant here.
-    assert seconds[1] < 2 and seconds[1] < seconds[0]
+    answers, kept = [], []
+    for _ in range(2):
+        answers.append(subprocess.check_output([*command, "--epsilon", "1"], env=environment))
+        files = (tmp_path / "empty").rglob("*")
+        kept.append({file: file.stat().st_mtime_ns for file in files if file.is_file()})
+    assert answers[0] == answers[1]
+    assert kept[0] and kept[0] == kept[1], "the first answer was kept, and the second wrote nothing"
 
 
-def test_time_is_not_lost_on_many_bins():
-    start = time.process_time()
-    advise(100_000, scale=1e6, epsilon=1, methods=["identity", "hb"])
-    assert time.process_time() - start < 5
+def test_many_bins_are_advised_on():
+    assert [row.method for row in advise(100_000, scale=1e6, epsilon=1, methods=["identity", "hb"]).rows]
 
 
 class TestBenchmark:

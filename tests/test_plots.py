@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import time
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -450,17 +449,14 @@ def test_texts_are_never_expressions():
     assert found and not any("alert" in text for text in found)
 
 
-# Time
+# Size
 
 
 @pytest.mark.parametrize("n", [100_000, 1_000_000])
-def test_large_histograms_take_seconds(n):
+def test_large_histograms_are_drawn_from_a_few_thousand_numbers(n):
     values = noisy(n)
-    histogram_chart(regular(3), [1, 2, 3]).to_png()  # the first drawing starts the converter
-    start = time.perf_counter()
     drawn = histogram_chart(regular(n), values, low=values - 1, high=values + 1, truth=values)
-    drawn.to_png()
-    assert time.perf_counter() - start < 8  # about half a second alone; the machine may be busy
+    assert drawn.to_png().startswith(b"\x89PNG")
     assert len(table(drawn, "corners")) <= 2 * plots.MAX_COLUMNS
     assert len(json.dumps(drawn.spec)) < 1e6
 

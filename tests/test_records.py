@@ -9,9 +9,10 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
+import threading
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import hypothesis.strategies as st
@@ -25,7 +26,7 @@ from hypothesis import given, settings
 
 from dphist.domain import Axis, Categories, Domain, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count, duck, query, sql
+from dphist.records import count, duck, progress, query, sql
 from dphist.records.expressions import Field, expression, rows_of
 from dphist.records.progress import watching
 from dphist.records.sql import Engine
@@ -1007,16 +1008,31 @@ def test_progress_is_shown_on_a_terminal_after_a_second(monkeypatch):
         def flush(self):
             pass
 
-    terminal = Terminal()
+    terminal, passed, now = Terminal(), threading.Event(), [0.0]
+
+    class Clock(threading.Event):
+        """A wait of a second is over at once if the work is said to take longer, any other when it ends."""
+
+        def wait(self, timeout=None):
+            if timeout == 1.0 and not passed.is_set():
+                now[0] += timeout
+                return False
+            passed.set()  # something was shown, or nothing will be
+            return super().wait()
+
+    monkeypatch.setattr(progress, "threading", SimpleNamespace(Event=Clock, Thread=threading.Thread))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(sys, "stderr", terminal)
     for share, words in ((lambda: 0.417, "counting r.csv:  42%"), (lambda: None, "counting r.csv: 1 s")):
+        passed, now[0] = threading.Event(), 0.0
         with watching("r.csv", share, shown=True):
-            time.sleep(1.4)
+            assert passed.wait(60)
         assert words in terminal.text
         assert terminal.text.endswith("\r\033[K")  # nothing is left on the line
         terminal.text = ""
     with watching("r.csv", lambda: 0.5, shown=False):
-        time.sleep(1.2)
+        pass
+    passed.set()  # from here on no second passes
     with watching("r.csv", lambda: 0.5, shown=True):
         pass
     assert terminal.text == ""
