@@ -54,9 +54,12 @@ def here(tmp_path, monkeypatch):
 class TestBounding:
     def test_it_says_how_many_are_kept_and_what_that_does(self):
         text = bounding(3)
-        for words in ("at most 3 records of each unit", "left out", "biased downwards", "not known"):
+        for words in ("counted after keeping at most 3 per unit", "left out", "biased downwards"):
             assert words in text
-        assert "not part of any interval" in text and "at most 1 record of" in bounding(1)
+        assert (
+            "not known from the release and not in any interval" in text
+            and "at most 1 per unit" in bounding(1)
+        )
 
     def test_one_person_with_a_thousand_records(self, here, capsys):
         command(

@@ -18,11 +18,10 @@ from dphist.groups import Floats, Groups, Ints
 
 def bounding(at_most: int) -> str:
     """Return what no error model can tell where a unit may have more records than are counted."""
-    kept = "1 record" if at_most == 1 else f"{at_most} records"
     return (
-        f"Values and intervals are about the records counted after keeping at most {kept} of each unit. "
-        "Records beyond that are left out, so that counts are biased downwards, by an amount that is not "
-        "known from the release and not part of any interval."
+        f"Values and intervals are about the records counted after keeping at most {at_most} per unit. "
+        "Records beyond are left out, so counts are biased downwards, by an amount not known from the release "
+        "and not in any interval."
     )
 
 
