@@ -20,8 +20,8 @@ def bounding(at_most: int) -> str:
     """Return what no error model can tell where a unit may have more records than are counted."""
     return (
         f"Values and intervals are about the records counted after keeping at most {at_most} per unit. "
-        "Records beyond are left out, so counts are biased downwards, by an amount not known from the release "
-        "and not in any interval."
+        "Records beyond are left out, so counts are biased downwards, by an amount not known from the "
+        "release and not in any interval."
     )
 
 
