@@ -62,6 +62,7 @@ def test_a_dataframe_and_a_file_give_the_same(tmp_path):
 
     frame = pd.DataFrame({"age": AGES, "other": "x"})
     frame.to_csv(tmp_path / "people.csv", index=False)
+    dphist.Ledger.open(tmp_path / "l.db", create=True)
     for data in (frame, tmp_path / "people.csv", str(tmp_path / "people.csv")):
         release = dphist.histogram(
             data, bins=12, range=(0, 120), column="age", epsilon=SURE, ledger=tmp_path / "l.db"
@@ -82,13 +83,25 @@ def test_from_counts_takes_edges_labels_axes_and_grids():
 
 
 def test_a_release_says_how_it_was_made(tmp_path):
-    ledger = dphist.Ledger.open(tmp_path / "l.db")
+    ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
     release = dphist.histogram(AGES, bins=3, range=(0, 120), epsilon="1/3", ledger=ledger, dataset="ages")
     assert release.epsilon == Fraction(1, 3)
     assert release.method == "identity"
     assert release.provenance["dataset"] == "ages"
     assert not release.simulated
     assert ledger.spent("ages") == Fraction(1, 3)
+    (entry,) = ledger.entries()
+    assert (entry.release, entry.unit) == (release.id, "one record")
+    assert release.rebin(3).id == release.id
+
+
+def test_a_path_that_is_no_ledger_is_not_made_one(tmp_path):
+    dphist.Ledger.open(tmp_path / "hospital.db", create=True)
+    with pytest.raises(
+        LedgerError, match=r"no ledger .*Did you mean 'hospital.db'.*Ledger.open\(path, create=True"
+    ):
+        dphist.from_counts([1, 2], epsilon=1, ledger=tmp_path / "hopsital.db")
+    assert not (tmp_path / "hopsital.db").exists()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +149,7 @@ def test_bad_counts_are_refused_and_charged_to_nobody(counts):
 
 
 def test_a_spent_ledger_says_what_is_left(tmp_path):
-    ledger = dphist.Ledger.open(tmp_path / "l.db")
+    ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
     ledger.set_limit("default", Fraction(1))
     dphist.from_counts([1, 2], epsilon="0.75", ledger=tmp_path / "l.db")
     with pytest.raises(BudgetExceeded, match=r"0\.25"):
@@ -156,16 +169,20 @@ def test_records_on_disk_are_journaled_durably_by_default(tmp_path, monkeypatch)
     monkeypatch.delenv("DPHIST_LEDGER", raising=False)
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     dphist.histogram("a.csv", bins=2, range=(0, 4), column="x", epsilon="0.5")
-    assert dphist.Ledger.open(tmp_path / "dphist-ledger.db", create=False).spent("default") == Fraction(1, 2)
+    assert dphist.Ledger.open(tmp_path / "dphist-ledger.db").spent("default") == Fraction(1, 2)
     monkeypatch.setenv("DPHIST_LEDGER", str(tmp_path / "other.db"))
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        dphist.histogram("a.csv", bins=2, range=(0, 4), column="x", epsilon="0.5")
+    dphist.Ledger.open(tmp_path / "other.db", create=True)
     dphist.histogram("a.csv", bins=2, range=(0, 4), column="x", epsilon="0.5")
-    assert dphist.Ledger.open(tmp_path / "other.db", create=False).spent("default") == Fraction(1, 2)
+    assert dphist.Ledger.open(tmp_path / "other.db").spent("default") == Fraction(1, 2)
 
 
 def test_data_in_memory_is_journaled_where_the_environment_says_and_says_so_if_nowhere(tmp_path, monkeypatch):
     monkeypatch.delenv("DPHIST_LEDGER", raising=False)
     assert not dphist.from_counts([1, 2], epsilon=1).provenance["journaled"]
     monkeypatch.setenv("DPHIST_LEDGER", str(tmp_path / "l.db"))
+    dphist.Ledger.open(tmp_path / "l.db", create=True)
     assert dphist.from_counts([1, 2], epsilon=1).provenance["journaled"]
     assert dphist.Ledger.open(tmp_path / "l.db").spent("default") == 1
 

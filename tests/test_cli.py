@@ -59,6 +59,7 @@ PUBLISH = ("publish", "people.csv", "--column", "age", "--bins", "10", "--range"
 
 
 def test_publish_query_plot_and_ledger_end_to_end(here):
+    dphist("ledger", "create", "l.db")
     run = program(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", "--out", "r.json", "--plot", "p.png")
     assert "identity" in run.stdout
     assert "spent 0.5" in run.stderr
@@ -258,6 +259,7 @@ def test_negative_ends_of_a_range_and_a_query(here):
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_ledger_and_outputs_whole(here):
     (here / "old.json").write_text("an older release")
+    dphist("ledger", "create", "l.db")
     said = (  # the last words at every moment an interrupt can come
         r"interrupted; nothing was charged\.",
         r"interrupted after epsilon 0\.1 was charged; nothing was saved\.",
@@ -282,8 +284,7 @@ def test_an_interrupted_run_leaves_ledger_and_outputs_whole(here):
         text = (here / "old.json").read_text()
         assert text == "an older release" or json.loads(text)["format"] == "dphist-release"
         assert not [p for p in os.listdir(here) if p.startswith(".dphist-")]
-        if (here / "l.db").exists():
-            dphist("ledger", "show", "l.db")
+        dphist("ledger", "show", "l.db")
 
 
 def test_methods_and_help_and_version():
@@ -416,9 +417,81 @@ def test_a_ledger_is_created_once(here):
     for more in ([], ["--limit", "5"]):
         assert "dphist ledger limit l.db" in dphist("ledger", "create", "l.db", *more, code=3).stderr
     assert "spent 0 of 1" in dphist("ledger", "show", "l.db").stdout
-    assert "not a SQLite file" in dphist("ledger", "create", "people.csv", code=3).stderr
+    assert "not a dphist ledger" in dphist("ledger", "create", "people.csv", code=3).stderr
     dphist("ledger", "create", "n.db", "--dataset", " odd ", code=2)
     assert not (here / "n.db").exists()
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_ledger_whose_name_is_misspelt_is_not_made(here, monkeypatch, how):
+    dphist("ledger", "create", "hospital.db", "--limit", "1")
+    more = ["--ledger", "hopsital.db"] if how == "option" else []
+    if how == "environment":
+        monkeypatch.setenv("DPHIST_LEDGER", "hopsital.db")
+    for dry in ([], ["--dry-run"]):
+        said = dphist(*PUBLISH, "--epsilon", "5", *more, *dry, code=3).stderr
+        assert "there is no ledger" in said and "Did you mean 'hospital.db'?" in said
+        assert f"dphist ledger create {here / 'hopsital.db'}" in said
+    assert not (here / "hopsital.db").exists() and not list(here.glob("release*"))
+
+
+def test_the_ledger_that_nobody_named_says_that_it_was_made(here):
+    said = dphist(*PUBLISH, "--epsilon", "1").stderr
+    assert "a new ledger was made: dphist-ledger.db" in said
+    assert "was made" not in dphist(*PUBLISH, "--epsilon", "1").stderr
+    code = "import dphist; dphist.histogram('people.csv', bins=2, range=(0, 9), column='age', epsilon=1)"
+    for expected in (1, 0):
+        (here / "dphist-ledger.db").unlink() if expected else None
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert run.stderr.count("a new ledger was made") == expected
+
+
+@pytest.mark.parametrize("command", ["publish", "show", "create", "limit"])
+def test_an_emptied_ledger_is_refused(here, command):
+    (here / "l.db").touch()
+    words = {
+        "publish": (*PUBLISH, "--epsilon", "1", "--ledger", "l.db"),
+        "limit": ("ledger", "limit", "l.db", "1"),
+    }.get(command, ("ledger", command, "l.db"))
+    assert "is empty" in dphist(*words, code=3).stderr
+    assert (here / "l.db").read_bytes() == b""
+
+
+def test_a_row_names_its_release_and_whom_it_protects(here):
+    dphist("ledger", "create", "l.db", "--limit", "2")
+    person = ("--unit", "person", "--max-contributions", "3", "--out", "r.json")
+    printed = dphist(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", *person).stdout
+    row = json.loads(dphist("ledger", "show", "l.db", "--json").stdout)[1]
+    assert row["release"] == json.loads((here / "r.json").read_text())["id"] == package.load("r.json").id
+    assert row["unit"] == package.load("r.json").unit == "one person with at most 3 records"
+    short = row["release"][:8]
+    shown = dphist("ledger", "show", "l.db").stdout
+    assert short in shown and short in printed and "at most 3 records" in " ".join(shown.split())
+    assert short in dphist("query", "r.json", "0", "50").stderr
+    assert json.loads(dphist("query", "r.json", "0", "50", "--json").stdout)["release"] == row["release"]
+    assert short in package.load("r.json")._repr_html_()
+    assert "different units" not in shown
+    said = dphist(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", "--out", "s.json").stderr
+    assert package.load("s.json").id != row["release"]
+    for text in (said, dphist("ledger", "show", "l.db").stdout):
+        assert "different units (one person with at most 3 records; one record)" in text
+        assert "bounds the loss of none" in text
+
+
+def test_waiting_for_a_ledger_is_told(here):
+    import fcntl
+
+    dphist("ledger", "create", "l.db")
+    with (here / "l.db").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run = subprocess.Popen(
+            [DPHIST, *PUBLISH, "--epsilon", "1", "--ledger", "l.db"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert f"waiting for the ledger {here / 'l.db'}" in run.stderr.readline()
+    assert "spent 1" in run.communicate(timeout=120)[1] and run.returncode == 0
 
 
 # Interrupts and broken pipes
@@ -435,6 +508,7 @@ def test_an_interrupt_says_what_was_charged(here, monkeypatch):
     def stop_in_duckdb(*_, **__):
         raise RuntimeError("Query interrupted")
 
+    dphist("ledger", "create", "l.db")
     ask = (*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db")
     for how in (stop, stop_in_duckdb):
         with monkeypatch.context() as patch:

@@ -229,6 +229,7 @@ def test_the_command_line_takes_calibrate(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ages.csv").write_text("age\n" + "\n".join(str(i % 90) for i in range(900)) + "\n")
     words = "publish ages.csv --column age --bins 90 --range 0 90 --epsilon 1 --method s2 --calibrate 0.1"
+    dphist.Ledger.open("l.db", create=True)
     for more in ("--dry-run", "--ledger l.db --out r.json"):
         monkeypatch.setattr(sys, "argv", ["dphist", *words.split(), *more.split()])
         with contextlib.suppress(SystemExit):

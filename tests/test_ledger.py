@@ -2,17 +2,21 @@
 
 import copy
 import csv
+import errno
+import fcntl
 import io
 import json
 import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -37,7 +41,12 @@ from dphist.privacy.ledger import (
     to_csv,
     to_json,
 )
+from dphist.store import journal
+from dphist.store.journal import Place
 
+VERSION_1 = (
+    Path(__file__).parent / "ledgers" / "v1.db"
+)  # as version 1 wrote it; beside it a log of 3 more charges
 HOW = {"mechanism": "test", "what": "counts of nothing"}
 
 
@@ -53,7 +62,7 @@ def make(request, path):
     def build(limit=None) -> LedgerLike:
         if request.param == "memory":
             return MemoryLedger(limit)
-        ledger = Ledger.open(path)
+        ledger = Ledger.open(path, create=True)
         if limit is not None:
             ledger.set_limit("default", limit)
         return ledger
@@ -206,7 +215,7 @@ def test_a_share_is_an_exact_fraction(share):
 
 def test_a_charge_is_made_by_a_ledger_only():
     with pytest.raises(PrivacyError, match="made by a ledger"):
-        Charge(Fraction(1), "default", "release")
+        Charge(Fraction(1), "default", "release", "0" * 32)
     c = charge()
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(PrivacyError, match="spent twice"):
@@ -279,7 +288,7 @@ class TestFork:
         assert ledger.charge(1, **HOW).use() == 1
 
     def test_a_ledger_opened_before_works_after(self, path):
-        ledger = Ledger.open(path)
+        ledger = Ledger.open(path, create=True)
         ledger.set_limit("default", 1)
         ledger.charge("1/3", **HOW)
         assert in_fork(lambda: ledger.charge("1/3", **HOW).use()) == "1/3"
@@ -319,7 +328,7 @@ def test_a_refusal_says_everything_and_changes_nothing(make):
 
 
 def test_the_refusal_of_a_file_says_how_to_raise_the_limit(tmp_path):
-    ledger = Ledger.open(tmp_path / "my ledger.db")
+    ledger = Ledger.open(tmp_path / "my ledger.db", create=True)
     ledger.set_limit("visits 2024", "0.5")
     with pytest.raises(
         BudgetExceeded, match=re.escape(f"dphist ledger limit '{ledger.path}' VALUE --dataset 'visits 2024'")
@@ -349,7 +358,7 @@ def test_datasets_have_budgets_of_their_own(make):
 
 
 def test_a_slip_in_the_name_does_not_bypass_a_limit(path):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     ledger.charge(1, dataset="before", **HOW)  # without limits any name will do
     ledger.set_limit("visits", 1)
     add = rf"'vists' is not known .* Did you mean 'visits'.*ledger limit {path} VALUE --dataset vists"
@@ -425,7 +434,7 @@ datasets = st.sampled_from(["default", "visits", "Ärzte"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.none() | epsilons, asked=st.lists(st.tuples(datasets, epsilons), max_size=12))
 def test_any_charges_under_any_limit(tmp_path_factory, limit, asked):
-    file = Ledger.open(tmp_path_factory.mktemp("any") / "ledger.db")
+    file = Ledger.open(tmp_path_factory.mktemp("any") / "ledger.db", create=True)
     for name in ("default", "visits", "Ärzte"):
         if limit is not None:
             file.set_limit(name, limit)
@@ -458,7 +467,7 @@ def test_any_charges_under_any_limit(tmp_path_factory, limit, asked):
 
 
 def test_limits_are_journaled(path):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     assert ledger.set_limit("default", 1) == "limit 1, of which 1 is left"
     ledger.charge("3/4", **HOW)
     assert ledger.set_limit("default", "1/2").endswith("every charge is refused")
@@ -467,7 +476,7 @@ def test_limits_are_journaled(path):
         ledger.charge("1/100", **HOW)
     assert ledger.set_limit("default", None).startswith("no limit")
     ledger.charge(5, **HOW)
-    again = Ledger.open(path)
+    again = Ledger.open(path, create=True)
     assert [(e.kind, e.epsilon) for e in again.entries()] == [
         ("limit", 1), ("charge", Fraction(3, 4)), ("limit", Fraction(1, 2)), ("limit", None), ("charge", 5),
     ]  # fmt: skip
@@ -477,7 +486,7 @@ def test_limits_are_journaled(path):
 
 @pytest.mark.parametrize("limit", [0, -1, "junk", float("inf")])
 def test_a_bad_limit_is_refused(path, limit):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     with pytest.raises(UsageError, match="limit"):
         ledger.set_limit("default", limit)
     with pytest.raises(UsageError, match="limit"):
@@ -490,11 +499,15 @@ def test_a_bad_limit_is_refused(path, limit):
 
 def test_a_row_says_who_what_and_when(make):
     ledger = make()
-    ledger.charge("1/3", mechanism="dawa", what="ages", purpose="trial")
+    unit = "one patient with at most 3 records"
+    made = ledger.charge("1/3", mechanism="dawa", what="ages", purpose="trial", unit=unit)
     (entry,) = ledger.entries()
     assert replace(entry, when="") == Entry(
-        1, "", "default", Fraction(1, 3), "dawa", "ages", "trial", "charge"
+        1, "", "default", Fraction(1, 3), "dawa", "ages", "trial", "charge", unit, made.release
     )
+    assert re.fullmatch("[0-9a-f]{32}", made.release)
+    assert made.take(Fraction(1, 2), "part").release == made.release
+    assert ledger.charge(1, **HOW).release != made.release
     when = datetime.fromisoformat(entry.when)
     assert when.utcoffset() == timedelta(0)
     assert abs(datetime.now(UTC) - when) < timedelta(minutes=5)
@@ -526,7 +539,7 @@ def test_a_file_name_that_is_not_unicode_can_be_journaled(make):
 
 
 def test_exports_keep_every_word_and_the_exact_epsilon(path):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     ledger.set_limit("default", None)
     for text in NASTY:
         ledger.charge("1/3", mechanism="m", what=text)
@@ -543,66 +556,127 @@ def test_exports_keep_every_word_and_the_exact_epsilon(path):
     assert to_csv([]).count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE journal SET epsilon = '1/1000'",
-        "DELETE FROM journal",
-        "INSERT OR REPLACE INTO journal SELECT 1, moment, dataset, '1/9', '', '', '', kind FROM journal",
-        "REPLACE INTO journal VALUES (1, '', 'default', '1/9', '', '', '', 'charge')",
-    ],
-)  # fmt: skip
-def test_the_journal_is_append_only(path, statement):
-    ledger = Ledger.open(path)
-    ledger.charge(1, **HOW)
-    before = ledger.entries()
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        raw(path, statement)
-    assert Ledger.open(path).entries() == before
+def text(path):
+    return path.read_bytes().splitlines(keepends=True)
 
 
-@pytest.mark.parametrize(
-    "statements",
-    [
-        ["UPDATE datasets SET spent = '1/2'"],
-        ["UPDATE datasets SET spent = '0/1'"],
-        ["UPDATE datasets SET spent = 'junk'"],
-        ["UPDATE datasets SET spent = '1/0'"],
-        ["UPDATE datasets SET spent = 1"],
-        ["UPDATE datasets SET ceiling = '100/1'"],
-        ["UPDATE datasets SET ceiling = NULL"],
-        ["DELETE FROM datasets"],
-        ["INSERT INTO datasets VALUES ('other', '1/1', NULL)"],
-        ["DROP TRIGGER journal_keeps_rows"],
-        ["DROP TRIGGER journal_keeps_rows", "DELETE FROM journal WHERE number = 2"],
-        ["DROP TRIGGER journal_keeps_values", "UPDATE journal SET epsilon = '1/1000' WHERE number = 2"],
-        ["INSERT INTO journal VALUES (NULL, '', 'default', '1/9', '', '', '', 'charge')"],
-        ["INSERT INTO journal VALUES (NULL, '', 'default', '-1/9', '', '', '', 'charge')"],
-        ["INSERT INTO journal VALUES (77, '', 'default', '9/1', '', '', '', 'limit')"],
-        ["DROP TABLE journal"],
-        ["DROP TABLE datasets"],
-    ],
-)
-def test_a_ledger_that_does_not_add_up_is_refused(path, statements):
-    ledger = Ledger.open(path)
+@pytest.fixture
+def full(path):
+    """Return a ledger with a limit and three charges, and its bytes."""
+    ledger = Ledger.open(path, create=True)
     ledger.set_limit("default", 9)
-    ledger.charge(1, **HOW)
-    ledger.charge(1, **HOW)
-    ledger.verify()
-    raw(path, *statements)
-    with pytest.raises(LedgerError):
+    for what in ("ages", "naïve ☃", "sizes"):
+        ledger.charge("1/3", mechanism="m", what=what, unit="one record")
+    return ledger
+
+
+def test_the_file_can_be_read_by_people(full):
+    head, *lines = text(full.path)
+    assert head == b"dphist-ledger 2 000000000004\n"
+    rows = [json.loads(line[17:]) for line in lines]
+    assert [row["number"] for row in rows] == [1, 2, 3, 4]
+    assert rows[1] == full.entries()[1].to_row() | {"number": 2, "epsilon": "1/3"}
+
+
+def altered(full, change):
+    """Return the refusal of a ledger whose lines were changed."""
+    lines = text(full.path)
+    change(lines)
+    full.path.write_bytes(b"".join(lines))
+    for ask in (full.verify, lambda: Ledger.open(full.path)):
+        with pytest.raises(LedgerError, match="Nothing was drawn") as caught:
+            ask()
+    return str(caught.value)
+
+
+ALTERED = {
+    "a smaller charge": lambda lines: lines.__setitem__(2, lines[2].replace(b"1/3", b"1/9")),
+    "a higher limit": lambda lines: lines.__setitem__(1, lines[1].replace(b"9/1", b"99/1")),
+    "a row taken out": lambda lines: lines.__delitem__(2),
+    "the last row taken out": lambda lines: lines.__delitem__(-1),
+    "all rows taken out": lambda lines: lines.__delitem__(slice(1, None)),
+    "a row twice": lambda lines: lines.insert(2, lines[2]),
+    "two rows swapped": lambda lines: lines.__setitem__(slice(2, 4), [lines[3], lines[2]]),
+    "an empty line": lambda lines: lines.insert(2, b"\n"),
+    "a line of something else": lambda lines: lines.append(b"hello\n"),
+    "no first line": lambda lines: lines.__delitem__(0),
+    "a first line cut short": lambda lines: lines.__setitem__(slice(0, None), [b"dphist-ledger 2 0000"]),
+}
+
+
+@pytest.mark.parametrize("change", ALTERED)
+def test_a_ledger_that_does_not_add_up_is_refused(full, change):
+    assert re.search("damaged|not a dphist ledger", altered(full, ALTERED[change]))
+
+
+def test_the_row_that_does_not_follow_is_named(full):
+    assert "row 2 does not follow" in altered(full, ALTERED["a smaller charge"])
+
+
+def test_no_part_of_a_ledger_is_taken_for_the_whole(full, tmp_path):
+    whole, part = full.path.read_bytes(), tmp_path / "part.db"
+    for length in range(len(whole)):
+        part.write_bytes(whole[:length])
+        with pytest.raises(LedgerError):
+            Ledger.open(part, read_only=True)
+    part.write_bytes(whole)
+    assert Ledger.open(part).spent("default") == 1
+
+
+def test_no_byte_can_be_changed_unseen(full, tmp_path):
+    whole, other = full.path.read_bytes(), tmp_path / "other.db"
+    for i, byte in enumerate(whole):
+        for new in (byte ^ 1, 10, 0xFF):
+            other.write_bytes(whole[:i] + bytes([new]) + whole[i + 1 :])
+            with suppress(LedgerError):
+                assert Ledger.open(other, read_only=True).entries() == full.entries()
+
+
+def forged(path, *rows):
+    """Write rows of anything, with checksums that are right."""
+    place, lines = Place(), b"dphist-ledger 2 000000000000\n"
+    for row in rows:
+        lines += f"{journal._checksum(place, row)} ".encode() + row + b"\n"
+        place = Place(place.rows + 1, journal._checksum(place, row))
+    path.write_bytes(lines)
+
+
+GOOD = {
+    "number": 1, "when": "now", "dataset": "default", "epsilon": "1/3", "mechanism": "m", "what": "w",
+    "purpose": "p", "kind": "charge", "unit": "u", "release": "r",
+}  # fmt: skip
+JUNK = [
+    b"", b"5", b"null", b"[]", b"{}", b"\xff\xfe", b'{"number":1}', b"[" * 100_000, b"NaN",
+    b'{"number":1' + b"0" * 5000 + b"}", json.dumps(GOOD).encode()[:-1],
+    *(json.dumps(GOOD | {key: value}).encode() for key, value in [
+        ("number", 2), ("number", "1"), ("number", True), ("number", 1.0), ("number", None),
+        ("dataset", None), ("dataset", 3), ("dataset", ["a"]), ("dataset", {"a": 1}), ("what", "\ud800"),
+        ("epsilon", None), ("epsilon", 1), ("epsilon", 0.5), ("epsilon", "0/1"), ("epsilon", "-1/3"),
+        ("epsilon", "1/0"), ("epsilon", "junk"), ("epsilon", "1/" + "9" * 4000), ("epsilon", ["1/3"]),
+        ("kind", "gift"), ("kind", None), ("kind", ["charge"]), ("unit", 7), ("release", None),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=lambda junk: repr(junk[:60]))
+def test_rows_that_are_no_rows_are_a_clear_error(path, junk):
+    forged(path, junk)
+    with pytest.raises(LedgerError, match="Nothing was drawn"):
         Ledger.open(path)
-    with pytest.raises(LedgerError):
-        ledger.verify()
+    with pytest.raises(LedgerError, match="Nothing was drawn"):
+        Ledger.open(path, read_only=True)
 
 
-def test_the_dataset_that_does_not_add_up_is_named(path):
-    ledger = Ledger.open(path)
-    ledger.charge(1, dataset="visits", **HOW)
-    ledger.charge(1, dataset="ages", **HOW)
-    raw(path, "UPDATE datasets SET spent = '1/2' WHERE name = 'visits'")
-    with pytest.raises(LedgerError, match=r"altered outside dphist.*limit: visits\).*backup"):
-        ledger.verify()
+def test_a_forged_total_too_long_to_print_is_a_clear_error(path):
+    rows = [GOOD | {"number": i + 1, "epsilon": f"1/{10**29 + i}"} for i in range(400)]
+    forged(path, *(json.dumps(row).encode() for row in rows))
+    with pytest.raises(LedgerError, match="a total is longer"):
+        Ledger.open(path)
+
+
+def test_what_a_later_version_adds_to_a_row_is_left_alone(path):
+    forged(path, json.dumps(GOOD | {"more": [1]}).encode())
+    assert Ledger.open(path).spent("default") == Fraction(1, 3)
 
 
 # --- files that are not ledgers --------------------------------------------------------------------------
@@ -614,7 +688,7 @@ def test_the_dataset_that_does_not_add_up_is_named(path):
 def test_a_file_that_is_not_sqlite(path, content):
     path.write_bytes(content)
     with pytest.raises(LedgerError, match=r"Nothing was drawn"):
-        Ledger.open(path)
+        Ledger.open(path, create=True)
     assert path.read_bytes() == content
 
 
@@ -628,45 +702,59 @@ def test_a_foreign_database_is_refused_and_left_alone(path):
 
 
 def test_a_later_version_is_refused(path):
-    Ledger.open(path)
-    raw(path, "PRAGMA user_version = 2")
-    with pytest.raises(LedgerError, match=r"version 2, not 1. Update dphist"):
+    Ledger.open(path, create=True)
+    path.write_bytes(path.read_bytes().replace(b"ledger 2", b"ledger 3"))
+    with pytest.raises(LedgerError, match=r"version 3, not 2. Update dphist"):
         Ledger.open(path)
 
 
-def test_a_damaged_ledger_is_refused(path):
-    ledger = Ledger.open(path)
-    for _ in range(10):
-        ledger.charge(1, mechanism="m", what="w" * 2000)
-    content = bytearray(path.read_bytes())
-    content[5000:-100] = b"\xff" * len(content[5000:-100])
-    path.write_bytes(content)
-    with pytest.raises(LedgerError, match=r"damaged|altered"):
-        Ledger.open(path)
+def test_a_missing_ledger_is_not_made_unasked(path, tmp_path):
+    Ledger.open(tmp_path / "hospital.db", create=True)
+    shutil.copy(VERSION_1, tmp_path / "hostel.db")
+    (tmp_path / "hospitals.db").write_text("a list of hospitals")
+    for ask in (Ledger, Ledger.open, lambda p: Ledger.open(p, create=True, read_only=True)):
+        with pytest.raises(LedgerError, match=r"there is no ledger at .*hopsital.db") as caught:
+            ask(tmp_path / "hopsital.db")
+        assert "Did you mean 'hospital.db'" in str(caught.value) and "hospitals" not in str(caught.value)
+        assert f"dphist ledger create {tmp_path}/hopsital.db" in str(caught.value)
+    assert not (tmp_path / "hopsital.db").exists()
 
 
-def test_a_missing_ledger_is_not_made_unasked(path):
-    with pytest.raises(LedgerError, match=r"there is no ledger at .*dphist ledger create"):
-        Ledger.open(path, create=False)
-    assert not path.exists()
-
-
-def test_an_empty_file_is_a_ledger_only_if_one_may_be_made(path):
-    path.touch()
-    with pytest.raises(LedgerError, match=r"is empty, not a ledger.*dphist ledger create"):
-        Ledger.open(path, create=False)
-    assert Ledger.open(path).entries() == []
+@pytest.mark.parametrize("create", [True, False])
+def test_an_emptied_ledger_does_not_start_anew(path, create):
+    Ledger.open(path, create=True).charge(1, **HOW)
+    path.write_bytes(b"")
+    with pytest.raises(LedgerError, match=r"is empty.*not older than your last release.*ledger create"):
+        Ledger.open(path, create=create)
+    with pytest.raises(LedgerError, match="is empty"):
+        Ledger.open(path, read_only=True)
+    assert path.read_bytes() == b""
 
 
 def test_a_ledger_deleted_under_us_is_not_made_again(path):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     ledger.charge(1, **HOW)
     path.unlink()
-    with pytest.raises(LedgerError, match="cannot be opened"):
+    with pytest.raises(LedgerError, match="it is gone"):
         ledger.charge(1, **HOW)
     path.touch()
     with pytest.raises(LedgerError, match="is empty"):
         ledger.charge(1, **HOW)
+
+
+def test_a_ledger_replaced_under_us_is_read_anew(path, tmp_path):
+    """What was read before is believed only where the file still says so."""
+    ledger, other = Ledger.open(path, create=True), Ledger.open(tmp_path / "other.db", create=True)
+    ledger.charge("1/3", **HOW)
+    for _ in range(2):
+        other.charge("1/7", **HOW)
+    shutil.copy(other.path, path)  # in place
+    assert ledger.spent("default") == Fraction(2, 7)
+    ledger.charge("1/7", **HOW)
+    other.charge("3/7", **HOW)
+    other.path.replace(path)  # another file
+    ledger.charge("1/7", **HOW)
+    assert ledger.spent("default") == Ledger.open(path).spent("default") == Fraction(6, 7)
 
 
 def test_places_where_no_ledger_can_be(tmp_path):
@@ -680,21 +768,21 @@ def test_places_where_no_ledger_can_be(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
 def test_an_unwritable_directory():
-    with pytest.raises(LedgerError, match=r"cannot be opened. Make the file and its directory writable"):
-        Ledger.open("/proc/self/ledger.db")
+    with pytest.raises(LedgerError, match=r"ledger /proc/self/ledger.db: .*Nothing was drawn"):
+        Ledger.open("/proc/self/ledger.db", create=True)
 
 
 @pytest.mark.parametrize(
     "name", ["with space.db", "per%20cent.db", "what?.db", "hash#.db", "Ärzte.db", ":memory:"]
 )
 def test_any_file_name(tmp_path, name):
-    Ledger.open(tmp_path / name).charge(1, **HOW)
+    Ledger.open(tmp_path / name, create=True).charge(1, **HOW)
     assert (tmp_path / name).is_file()
-    assert Ledger.open(tmp_path / name, create=False).spent("default") == 1
+    assert Ledger.open(tmp_path / name).spent("default") == 1
 
 
 def test_a_ledger_is_opened_by_its_name_too(path, tmp_path):
-    for made in (Ledger(path), Ledger(str(path))):
+    for made in (Ledger(path, create=True), Ledger(str(path))):
         made.charge(1, **HOW)
         assert made == Ledger.open(path) and made.path == path
     assert repr(Ledger(path)) == f"Ledger(path={path!r})"
@@ -702,7 +790,7 @@ def test_a_ledger_is_opened_by_its_name_too(path, tmp_path):
     with pytest.raises(LedgerError, match="is not a file"):
         Ledger(tmp_path)
     with pytest.raises(LedgerError, match="there is no ledger"):
-        Ledger(tmp_path / "none.db", create=False)
+        Ledger(tmp_path / "none.db")
     for wrong in (None, 3, b"x.db", sqlite3):
         with pytest.raises(UsageError, match="opened by its path"):
             Ledger(wrong)
@@ -712,18 +800,18 @@ def test_a_ledger_opened_for_reading_changes_nothing(path, tmp_path):
     with pytest.raises(LedgerError, match="there is no ledger"):
         Ledger.open(path, read_only=True)
     assert not path.exists()
-    Ledger.open(path).charge("1/3", **HOW)
+    Ledger.open(path, create=True).charge("1/3", **HOW)
     seen = Ledger.open(path, read_only=True)
     assert seen.spent("default") == Fraction(1, 3) and len(seen.entries()) == 1
     for write in (lambda: seen.charge(1, **HOW), lambda: seen.set_limit("default", 5)):
         with pytest.raises(LedgerError, match=r"for reading only\. Nothing was drawn"):
             write()
-    assert len(Ledger.open(path).entries()) == 1
+    assert len(Ledger.open(path, create=True).entries()) == 1
     assert os.listdir(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["alone", "with a log"])
-def test_an_auditor_reads_where_nothing_may_be_written(busy):
+@pytest.mark.parametrize("version", ["2", "1", "1 with a log"])
+def test_an_auditor_reads_where_nothing_may_be_written(version):
     """Root may write anywhere, so the child becomes somebody else first."""
     code = """if True:
         import os, sys
@@ -739,64 +827,61 @@ def test_an_auditor_reads_where_nothing_may_be_written(busy):
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "ledger.db")
-        Ledger.open(path).charge("1/3", **HOW)
-        holder = sqlite3.connect(path, isolation_level=None) if busy else None
-        if holder:  # a connection that is open keeps the log, in which the next charge lies
+        if version == "2":
+            Ledger.open(path, create=True).charge("1/2", **HOW)
+        else:
+            shutil.copy(VERSION_1, path)
+        if version == "1 with a log":
+            shutil.copy(f"{VERSION_1}-wal", f"{path}-wal")
+            holder = sqlite3.connect(path)  # whose index of the log the reader needs
             holder.execute("SELECT * FROM journal").fetchall()
-            Ledger.open(path).charge("1/3", **HOW)
-            assert Path(f"{path}-wal").stat().st_size
         for file in Path(folder).iterdir():
             file.chmod(0o444)
         Path(folder).chmod(0o555)
         try:
-            assert run(code, path).stdout.split() == ["2/3" if busy else "1/3", "refused"]
+            assert run(code, path).stdout.split() == ["1/2", "refused"]
         finally:
             Path(folder).chmod(0o755)
-            if holder:
+            if version == "1 with a log":
                 holder.close()
 
 
 def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ledger = Ledger.open("ledger.db")
+    ledger = Ledger.open("ledger.db", create=True)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     ledger.charge(1, **HOW)
     assert Ledger.open(tmp_path / "ledger.db").spent("default") == 1
 
 
-def hampered(monkeypatch, pragma, timeout=60):
-    real = sqlite3.connect
+@pytest.fixture
+def small(tmp_path):
+    """Mount a file system of 64 KiB."""
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("mounting needs root")
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
 
-    def connect(*args, **kwargs):
-        db = real(*args, **(kwargs | {"timeout": timeout}))
-        db.execute(pragma)
-        return db
 
-    monkeypatch.setattr(module.sqlite3, "connect", connect)
-
-
-@pytest.mark.parametrize(
-    ("pragma", "words"),
-    [
-        ("PRAGMA max_page_count = 1", "disk is full. Make room"),
-        ("PRAGMA query_only = ON", "it cannot be written"),
-    ],
-)
-def test_a_full_disk_or_a_read_only_file_changes_nothing(path, monkeypatch, pragma, words):
-    ledger = Ledger.open(path)
+def test_a_full_disk_changes_nothing(small):
+    ledger = Ledger.open(small / "ledger.db", create=True)
     ledger.charge(1, **HOW)
-    before = ledger.entries()
-    with monkeypatch.context() as patch:
-        hampered(patch, pragma)
-        with pytest.raises(LedgerError, match=f"{words}.*Nothing was drawn"):
-            ledger.charge(1, mechanism="m", what="x" * 100_000)
-    assert ledger.entries() == before
-    ledger.verify()
+    for size in (100_000, 66_000):
+        with pytest.raises(LedgerError, match="disk is full. Make room.*Nothing was drawn"):
+            ledger.charge(1, mechanism="m", what="x" * size)
+    assert len(ledger.entries()) == 1
+    ledger.charge(1, **HOW)
+    assert Ledger.open(ledger.path).spent("default") == 2
 
 
 def test_writes_that_fail_halfway_change_nothing(path):
-    Ledger.open(path).charge(1, **HOW)
+    Ledger.open(path, create=True).charge(1, **HOW)
     code = """if True:
         import resource, sys
         from dphist.errors import LedgerError
@@ -809,61 +894,84 @@ def test_writes_that_fail_halfway_change_nothing(path):
             print(error)
     """
     assert "Nothing was drawn" in run(code, path).stdout
-    assert Ledger.open(path).spent("default") == 1
+    assert Ledger.open(path, create=True).spent("default") == 1
 
 
-def test_a_ledger_held_by_another_process(path, monkeypatch):
-    ledger = Ledger.open(path)
-    holder = sqlite3.connect(path, isolation_level=None)
-    try:
-        holder.execute("BEGIN IMMEDIATE")
+def hold(path):
+    """Hold a ledger's lock until what is returned is closed."""
+    file = path.open("rb")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def test_a_ledger_held_by_another_process(path, monkeypatch, caplog):
+    ledger = Ledger.open(path, create=True)
+    monkeypatch.setattr(journal, "PATIENCE", 0.1)
+    with hold(path):
         assert ledger.spent("default") == 0  # reading goes on
-        hampered(monkeypatch, "PRAGMA temp_store = 2", timeout=0.1)
         with pytest.raises(LedgerError, match=r"another process has held it.*Nothing was drawn"):
             ledger.charge(1, **HOW)
-    finally:
-        holder.close()
+        assert f"waiting for the ledger {path}" in caplog.text
+    monkeypatch.undo()
+    for _ in range(3):  # who gave up the wait does not keep the lock
+        ledger.charge(1, **HOW)
+    assert ledger.spent("default") == 3
+
+
+def test_who_waits_says_so_and_goes_on(path, monkeypatch, caplog):
+    ledger = Ledger.open(path, create=True)
+    monkeypatch.setattr(journal, "_UNTOLD", 0.01)
+    held = hold(path)
+    told = journal.tell
+
+    def tell(text):
+        told(text)
+        held.close()
+
+    monkeypatch.setattr(journal, "tell", tell)
     ledger.charge(1, **HOW)
+    assert caplog.text.count("waiting for the ledger") == 1 and ledger.spent("default") == 1
 
 
-# --- durability and many processes -----------------------------------------------------------------------
+# --- durability ------------------------------------------------------------------------------------------
 
 
 def test_the_charge_is_on_disk_before_it_is_returned(path, monkeypatch):
-    ledger = Ledger.open(path)
-    seen, settings_seen, real, connect = [], [], module.Charge, sqlite3.connect
+    ledger = Ledger.open(path, create=True)
+    done = []
 
-    class Tracing(sqlite3.Connection):
-        def execute(self, sql, *args):
-            if sql == "COMMIT":
-                modes = "PRAGMA journal_mode", "PRAGMA synchronous"
-                settings_seen.append(tuple(super(Tracing, self).execute(m).fetchone()[0] for m in modes))
-            return super().execute(sql, *args)
+    def spy(name, real):
+        def call(*args):
+            out = real(*args)
+            done.append((name, path.read_bytes().count(b'"what":"w"')))
+            return out
 
-    def spy(*args):
-        db = connect(path)
-        seen.append(db.execute("SELECT epsilon, what FROM journal").fetchall())
-        db.close()
-        return real(*args)
+        return call
 
-    monkeypatch.setattr(module, "Charge", spy)
-    monkeypatch.setattr(module.sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Tracing))
-    with monkeypatch.context():
-        ledger.charge("1/3", mechanism="m", what="w")
-    assert seen == [[("1/3", "w")]]
-    assert settings_seen == [("wal", 3)]  # 3 is EXTRA: at least FULL, a sync at every commit
+    monkeypatch.setattr(journal, "_sync", spy("sync", journal._sync))
+    monkeypatch.setattr(module, "Charge", spy("charge", module.Charge))
+    ledger.charge("1/3", mechanism="m", what="w")
+    assert done == [("sync", 1), ("charge", 1)]
+
+
+def test_a_sync_reaches_the_disk(path, monkeypatch):
+    """On macOS by F_FULLFSYNC, elsewhere by fsync."""
+    ledger, synced = Ledger.open(path, create=True), []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        monkeypatch.setattr(fcntl, "fcntl", lambda file, command: synced.append(file))
+    ledger.charge(1, **HOW)
+    assert len(synced) == 1
 
 
 def test_an_interrupted_transaction_leaves_nothing(path, monkeypatch):
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, create=True)
     ledger.charge(1, **HOW)
 
     def interrupted(*args):
-        real(*args)
         raise KeyboardInterrupt
 
-    real = module._write
-    monkeypatch.setattr(module, "_write", interrupted)
+    monkeypatch.setattr(journal, "_sync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ledger.charge(1, **HOW)
     monkeypatch.undo()
@@ -871,11 +979,336 @@ def test_an_interrupted_transaction_leaves_nothing(path, monkeypatch):
     assert len(ledger.entries()) == 1
 
 
+# --- faults at every step --------------------------------------------------------------------------------
+
+STEPS = ("open", "pread", "pwrite", "fsync", "ftruncate")
+
+
+def faulty(monkeypatch, at, fault):
+    """Let the call number ``at`` to the operating system go wrong; return the calls so far."""
+    calls = []
+
+    def wrap(name, real):
+        def call(*args):
+            calls.append(name)
+            return fault(name, real, args) if len(calls) == at else real(*args)
+
+        return call
+
+    for name in STEPS:
+        monkeypatch.setattr(os, name, wrap(name, getattr(os, name)))
+    return calls
+
+
+def fails(name, real, args):
+    raise OSError(errno.EIO, "injected")
+
+
+def half(name, real, args):
+    """Do half of a write, and then fail or die."""
+    if name == "pwrite":
+        real(args[0], args[1][: len(args[1]) // 2], args[2])
+
+
+def test_an_error_at_any_step_loses_no_charge_and_leaves_a_whole_file(full, monkeypatch):
+    def fault_halfway(*call):
+        half(*call)
+        fails(*call)
+
+    refused, before, at, calls = 0, full.spent("default"), 1, ["first"]
+    while len(calls) >= at - 1:  # until a charge needs fewer calls than that
+        with monkeypatch.context() as patch:
+            calls = faulty(patch, at, fault_halfway if at % 2 else fails)
+            try:
+                full.charge("1/100", **HOW)
+                before += Fraction(1, 100)
+            except LedgerError as error:
+                assert "injected" in str(error) and "Nothing was drawn" in str(error)
+                refused += 1
+        assert full.spent("default") == Ledger.open(full.path).spent("default") == before
+        at += 1
+    assert refused >= 5 and {"pwrite", "fsync"} <= set(calls)
+
+
+def test_an_error_that_cannot_be_undone_wastes_budget_and_no_more(full, monkeypatch):
+    def broken(*args):
+        raise OSError(errno.EIO, "injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(LedgerError, match="Nothing was drawn"):
+            full.charge("1/100", **HOW)
+    assert full.spent("default") == 1 + Fraction(1, 100)
+    full.charge("1/100", **HOW)
+    assert Ledger.open(full.path).spent("default") == 1 + Fraction(2, 100)
+
+
+class TestKill:
+    pytestmark = needs_fork
+
+    @pytest.mark.parametrize("torn", [False, True])
+    def test_a_process_killed_at_any_step_loses_no_charge(self, full, monkeypatch, torn):
+        """The charge before is kept, and the one in progress was not drawn on."""
+
+        def dies(name, real, args):
+            if torn:
+                half(name, real, args)
+            os._exit(9)
+
+        spent, at, finished = full.spent("default"), 1, False
+        while not finished:
+            with monkeypatch.context() as patch:
+                faulty(patch, at, dies)
+                finished = in_fork(lambda: full.charge("1/100", **HOW).use()) == "1/100"
+            after = Ledger.open(full.path).spent("default")
+            assert after in ({spent + Fraction(1, 100)} if finished else {spent, spent + Fraction(1, 100)})
+            full.charge("1/50", **HOW)
+            spent = after + Fraction(1, 50)
+            assert Ledger.open(full.path).spent("default") == full.spent("default") == spent
+            at += 1
+        assert at > 5
+
+    def test_a_lock_is_not_inherited(self, path):
+        """A child forked while another thread charges shares its file and must not keep its lock."""
+        ledger = Ledger.open(path, create=True)
+        read, write = os.pipe()
+        with ledger._writing():
+            child = os.fork()
+            if child == 0:
+                os.read(read, 1)
+                os._exit(0)
+        try:
+            with path.open("rb") as other:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.write(write, b"x")
+            os.waitpid(child, 0)
+            os.close(read)
+            os.close(write)
+
+
+def test_a_copy_at_any_step_holds_every_charge_made_before(full, tmp_path, monkeypatch):
+    copies = []
+
+    def wrap(real):
+        def call(*args):
+            copies.append(full.path.read_bytes())
+            out = real(*args)
+            copies.append(full.path.read_bytes())
+            return out
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, wrap(getattr(os, name)))
+        full.charge("1/100", **HOW)
+    assert len(set(copies)) == 3  # before, with the row, and with the count
+    for content in copies:
+        (tmp_path / "copy.db").write_bytes(content)
+        copy = Ledger.open(tmp_path / "copy.db")
+        assert copy.spent("default") in (1, 1 + Fraction(1, 100))
+        copy.charge("1/100", **HOW)
+
+
+def test_a_copy_taken_while_somebody_reads_is_whole(path, tmp_path):
+    ledger = Ledger.open(path, create=True)
+    with path.open("rb") as reader:
+        reader.read(10)
+        ledger.charge(1, **HOW)
+        shutil.copy(path, tmp_path / "copy.db")
+    assert Ledger.open(tmp_path / "copy.db").spent("default") == 1
+
+
+@pytest.mark.slow
+def test_copies_taken_while_two_processes_charge():
+    rows = stress.copies(charges=60)
+    assert rows[0]["n"] > 0 and [row["what"] for row in rows if not row["pass"]] == []
+
+
+# --- one ledger under two names --------------------------------------------------------------------------
+
+
+def test_a_ledger_with_two_names_is_one_ledger(path, tmp_path):
+    ledger = Ledger.open(path, create=True)
+    ledger.set_limit("default", 1)
+    (tmp_path / "link.db").hardlink_to(path)
+    (tmp_path / "soft.db").symlink_to(path)
+    for name in ("link.db", "soft.db"):
+        Ledger.open(tmp_path / name).charge("1/3", **HOW)
+        ledger.charge("1/6", **HOW)
+    with pytest.raises(BudgetExceeded):
+        Ledger.open(tmp_path / "link.db").charge("1/6", **HOW)
+    assert ledger.spent("default") == 1
+
+
+@pytest.mark.slow
+def test_processes_under_two_names_lose_no_charge():
+    (row,) = stress.names(processes=4, charges=40)
+    assert row["repeats"] == 160 and row["pass"]
+
+
+@pytest.fixture
+def mounted(path, tmp_path):
+    """Return a ledger, and the same file mounted at another place, as containers do."""
+    Ledger.open(path, create=True)
+    place = tmp_path / "container" / "budget.db"
+    place.parent.mkdir()
+    place.touch()
+    command = ["mount", "--bind", path, place]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield path, place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_mounted_ledger_is_one_ledger(mounted):
+    made = stress._together([("charge_and_time", mounted[i % 2], 20) for i in range(4)])[0]
+    assert sum(len(line.split()) for line in made) == 80
+    assert [len(Ledger.open(name).entries()) for name in mounted] == [80, 80]
+
+
+def test_a_mounted_ledger_that_was_replaced_is_refused(mounted, tmp_path):
+    path, place = mounted
+    ledger = Ledger.open(place)
+    shutil.copy(path, tmp_path / "backup.db")
+    (tmp_path / "backup.db").replace(path)
+    for ask in (lambda: ledger.charge(1, **HOW), lambda: Ledger.open(place, read_only=True)):
+        with pytest.raises(LedgerError, match=r"replaced where it is mounted from.*Mount it again"):
+            ask()
+
+
+# --- ledgers of version 1 --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["alone", "with a log"])
+def old(request, path):
+    """Return a ledger of version 1, which was a SQLite file, and what it holds."""
+    shutil.copy(VERSION_1, path)
+    if request.param == "with a log":
+        shutil.copy(f"{VERSION_1}-wal", f"{path}-wal")
+    return path, Fraction(1, 3) + (Fraction(3, 4) if request.param == "with a log" else 0)
+
+
+def test_a_ledger_of_version_1_is_read_and_turned(old, tmp_path):
+    path, spent = old
+    seen = Ledger.open(path, read_only=True)
+    assert path.read_bytes().startswith(b"SQLite")
+    before = seen.entries()
+    assert [e.number for e in before] == list(range(1, len(before) + 1))
+    assert [(e.kind, e.dataset, e.epsilon, e.what) for e in before[2:4]] == [
+        ("charge", "visits", Fraction(1, 3), "visits.csv, age"),
+        ("charge", "default", Fraction(1, 2), "naïve ☃.csv"),
+    ]
+    ledger = Ledger.open(path)
+    assert ledger.entries() == before == seen.entries()
+    assert ledger.spent("visits") == seen.spent("visits") == spent and ledger.spent("default") == Fraction(
+        1, 2
+    )
+    assert ledger.limit("visits") == Fraction(3, 2) and ledger.limit("default") is None
+    assert os.listdir(tmp_path) == [path.name] and path.read_bytes().startswith(b"dphist-ledger 2 ")
+    ledger.charge("1/12", dataset="visits", **HOW)
+    assert seen.spent("visits") == spent + Fraction(1, 12)
+
+
+def test_a_ledger_of_version_1_with_two_names_is_refused(old, tmp_path):
+    """Charges made under one name lie in a log that is named after it."""
+    path, spent = old
+    link = tmp_path / "link.db"
+    link.hardlink_to(path)
+    for name in (path, link):
+        for read_only in (True, False):
+            with pytest.raises(LedgerError, match=r"version 1 and has 2 names.*delete the others"):
+                Ledger.open(name, read_only=read_only)
+    link.unlink()
+    assert Ledger.open(path).spent("visits") == spent
+
+
+def test_a_ledger_of_version_1_that_could_not_be_turned_is_turned_later(old, monkeypatch):
+    path, spent = old
+
+    def busy(*args, **more):
+        raise OSError(errno.EBUSY, "mounted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", busy)
+        with pytest.raises(LedgerError, match=r"version 1 and cannot be turned.*where it is mounted from"):
+            Ledger.open(path)
+    assert raw(path, "PRAGMA user_version") == [(2,)]  # which version 1 of the program refuses
+    assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
+    assert Ledger.open(path, read_only=True).spent("visits") == spent
+    assert Ledger.open(path).spent("visits") == spent
+
+
+def test_a_linked_ledger_of_version_1_is_turned_where_it_lies(old, tmp_path):
+    path, spent = old
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "folder" / "soft.db"
+    link.symlink_to(path)
+    Ledger.open(link).charge("1/12", dataset="visits", **HOW)
+    assert link.is_symlink() and Ledger.open(path).spent("visits") == spent + Fraction(1, 12)
+
+
+def test_processes_turn_a_ledger_of_version_1_once(old):
+    path, spent = old
+    made = stress._together([("open_and_charge", path, "visits") for _ in range(3)])[0]
+    assert [line.strip() for line in made] == ["charged"] * 3
+    assert Ledger.open(path).spent("visits") == spent + 3 * stress.STEP
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["UPDATE datasets SET spent = '1/2'"],
+        ["UPDATE datasets SET spent = 'junk'"],
+        ["UPDATE datasets SET spent = 1"],
+        ["UPDATE datasets SET spent = x'ff'"],
+        ["UPDATE datasets SET ceiling = '100/1'"],
+        ["UPDATE datasets SET ceiling = NULL"],
+        ["UPDATE datasets SET name = x'ff00' WHERE name = 'visits'"],
+        ["UPDATE datasets SET name = CAST(x'ff00' AS TEXT) WHERE name = 'visits'"],
+        ["DELETE FROM datasets"],
+        ["INSERT INTO datasets VALUES ('other', '1/1', NULL)"],
+        ["INSERT INTO datasets VALUES (NULL, '1/1', NULL)"],
+        ["DROP TRIGGER journal_keeps_rows", "DELETE FROM journal WHERE number = 2"],
+        ["DROP TRIGGER journal_keeps_rows", "DELETE FROM journal WHERE number = 5"],
+        ["DROP TRIGGER journal_keeps_values", "UPDATE journal SET epsilon = '1/1000' WHERE number = 3"],
+        ["DROP TRIGGER journal_keeps_values", "UPDATE journal SET what = x'ff' WHERE number = 3"],
+        ["DROP TRIGGER journal_keeps_values", "UPDATE journal SET moment = CAST(x'ff' AS TEXT)"],
+        ["INSERT INTO journal VALUES (NULL, '', 'default', '1/9', '', '', '', 'charge')"],
+        ["INSERT INTO journal VALUES (NULL, '', 'default', '-1/9', '', '', '', 'charge')"],
+        ["INSERT INTO journal VALUES (77, '', 'default', '9/1', '', '', '', 'limit')"],
+        ["DROP TABLE journal"],
+        ["DROP TABLE datasets"],
+        ["ALTER TABLE journal RENAME COLUMN what TO thing"],
+    ],
+)
+def test_a_ledger_of_version_1_that_does_not_add_up_is_refused(path, statements):
+    shutil.copy(VERSION_1, path)
+    raw(path, *statements)
+    for read_only in (True, False):
+        with pytest.raises(LedgerError, match="Nothing was drawn"):
+            Ledger.open(path, read_only=read_only)
+    assert path.read_bytes().startswith(b"SQLite")
+
+
+def test_a_damaged_ledger_of_version_1_is_a_clear_error(path):
+    content = VERSION_1.read_bytes()
+    for start in range(0, len(content), 512):
+        path.write_bytes(content[:start] + b"\xff" * 64 + content[start + 64 :])
+        with suppress(LedgerError):
+            assert Ledger.open(path, read_only=True).spent("visits") == Fraction(1, 3)
+
+
+# --- durability and many processes -----------------------------------------------------------------------
+
+
 def create_many(folder, rounds, gate, results):
     for i in range(rounds):
         gate.wait()
         try:
-            Ledger.open(folder / f"{i}.db").charge("1/7", **HOW)
+            Ledger.open(folder / f"{i}.db", create=True).charge("1/7", **HOW)
             results.put("made")
         except Exception as error:
             results.put(repr(error))
@@ -893,7 +1326,7 @@ def test_processes_that_create_one_ledger_at_once(tmp_path):
         child.join()
     assert said == ["made"] * 3 * rounds
     for i in range(rounds):
-        assert Ledger.open(tmp_path / f"{i}.db", create=False).spent("default") == Fraction(3, 7)
+        assert Ledger.open(tmp_path / f"{i}.db").spent("default") == Fraction(3, 7)
 
 
 def test_threads_share_a_ledger(make):
@@ -917,12 +1350,12 @@ def test_threads_share_a_ledger(make):
 
 def test_opening_while_others_charge(path):
     """The check on opening reads one snapshot: a charge in between is not damage."""
-    Ledger.open(path).set_limit("default", 1)
+    Ledger.open(path, create=True).set_limit("default", 1)
     child = stress._child("charge_until_refused", path, Fraction(1, 40))
     stress._hear(child, "ready")
     stress._say(child)
     while child.poll() is None:
-        Ledger.open(path)
+        Ledger.open(path, create=True)
     assert child.communicate()[0].strip() == "40"
 
 

@@ -77,6 +77,7 @@ def test_zones_that_are_refused_before_anything_is_read(tmp_path):
 def test_the_release_and_the_dry_run_name_the_zone(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text("x\n1\n")
+    dphist.Ledger.open(tmp_path / "l.db", create=True)
     for timezone, expected in ((None, "UTC"), ("Asia/Tokyo", "Asia/Tokyo")):
         released = dphist.histogram(
             path, bins=2, range=(0, 2), column="x", epsilon=1, timezone=timezone, ledger=MemoryLedger()

@@ -220,7 +220,7 @@ PUBLISH += ("--method", "dawa2", "--workload", "ranges", "--ledger", "l.db", "--
 
 def test_the_command_line_publishes_where_nothing_can_be_kept(container, tmp_path):
     (tmp_path / "x.csv").write_text("x\n" + "\n".join(map(str, range(60))))
-    Ledger.open(tmp_path / "l.db")
+    Ledger.open(tmp_path / "l.db", create=True)
     run = python("-m", "dphist", *PUBLISH, env=container, cwd=tmp_path)
     assert "compiling dawa2, as in every run" in run.stderr
     assert Ledger.open(tmp_path / "l.db").spent("default") == 1
@@ -239,7 +239,7 @@ def test_after_the_rehearsal_nothing_more_is_imported_or_compiled(container, tmp
         modules, told = set(sys.modules), []
         with kernels.noticing(lambda: told.append("compiled")):
             counts = dphist.Plan.release.__globals__["Counts"](list(range(60)), plan.domain)
-            book = dphist.Ledger("l.db")
+            book = dphist.Ledger("l.db", create=True)
             release = plan.publish(counts, book, "default", {"source": "counts"})
             release.intervals(), release.total(), repr(release)
             release.save("r.json"), release.save("r.csv")
@@ -251,7 +251,7 @@ def test_after_the_rehearsal_nothing_more_is_imported_or_compiled(container, tmp
 
 def test_an_interrupt_while_compiling_costs_nothing(tmp_path):
     (tmp_path / "x.csv").write_text("x\n" + "\n".join(map(str, range(60))))
-    Ledger.open(tmp_path / "l.db")
+    Ledger.open(tmp_path / "l.db", create=True)
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "dphist", *PUBLISH]
     with subprocess.Popen(command, env=env, cwd=tmp_path, text=True, stderr=subprocess.PIPE) as run:

@@ -9,6 +9,7 @@ before the charge costs nothing.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -30,6 +31,7 @@ from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilo
 from dphist.rehearsal import rehearse
 from dphist.release import Post, Release
 from dphist.steps.calibrate import POINTS
+from dphist.store.journal import tell
 from dphist.workload import Workload, make_workload
 
 if TYPE_CHECKING:
@@ -131,9 +133,10 @@ class Plan:
 
         Args:
             data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
-            ledger: who keeps the budget: a ledger or its path; by default ``$DPHIST_LEDGER``. Without either,
-                records on disk are charged to ``dphist-ledger.db`` in this folder, and data in memory to
-                nobody: such a release says ``journaled: false``.
+            ledger: who keeps the budget: a ledger, or the path of one that exists; by default that of
+                ``$DPHIST_LEDGER``. Without either, records on disk are charged to ``dphist-ledger.db`` in
+                this folder, made if it is missing, and data in memory to nobody: such a release says
+                ``journaled: false``.
             dataset: the name under which the ledger adds up what these people have lost so far.
         """
         from dphist import records
@@ -232,7 +235,9 @@ class Plan:
         what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
         # Any other ledger ends with the process.
         provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
-        charge = book.charge(self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what)
+        charge = book.charge(
+            self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what, unit=counts.unit
+        )
         curator = Curator(counts, charge)
         return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
 
@@ -406,12 +411,24 @@ def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> Led
     if isinstance(ledger, LedgerLike):
         return ledger
     if ledger is None:
-        ledger = os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER if durable else None)
+        ledger = os.environ.get("DPHIST_LEDGER")
     if ledger is None:
-        return MemoryLedger()
+        return default_ledger() if durable else MemoryLedger()
     if not isinstance(ledger, str | os.PathLike):
         raise UsageError(f"ledger must be a path or a ledger, not {type(ledger).__name__}.")
     return Ledger.open(ledger)
+
+
+def default_ledger() -> Ledger:
+    """Return the ledger of this folder, which nobody had to name: made if it is missing, with a word."""
+    missing = not Path(DEFAULT_LEDGER).exists()
+    book = Ledger.open(DEFAULT_LEDGER, create=True)
+    if missing:
+        tell(
+            f"a new ledger was made: {book.path}. It has no limit yet; set one with: "
+            f"dphist ledger limit {shlex.quote(str(book.path))} VALUE"
+        )
+    return book
 
 
 def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] | None = None) -> Domain:

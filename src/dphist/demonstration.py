@@ -68,7 +68,7 @@ def _own_ledger(out: Path) -> Ledger:
         raise OutputError(f"cannot make the folder {out}: {error.strerror}. Use --out elsewhere.") from None
     if foreign:
         raise OutputError(f"{out} holds other files; give the demo a folder of its own with --out.")
-    return Ledger.open(out / "ledger.db")
+    return Ledger.open(out / "ledger.db", create=True)
 
 
 def _flights(packed: Path, out: Path) -> Path:

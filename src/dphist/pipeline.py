@@ -159,6 +159,7 @@ class Pipeline:
             },
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             simulated=curator.is_simulated,
+            id=curator.release,
         )
 
     def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:

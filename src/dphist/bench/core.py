@@ -31,7 +31,8 @@ SCALE = 10
 
 def main() -> int:
     """Print every figure and return 1 if one misses its limit."""
-    parts = (samplers, pipeline, afterwards, starting, ledger.race, ledger.kill)
+    of_ledger = (ledger.race, ledger.wait, ledger.names, ledger.copies, ledger.kill)
+    parts = (samplers, pipeline, afterwards, starting, *of_ledger)
     return _report(_in_turn({figures.__name__: figures for figures in parts}))
 
 

@@ -1,15 +1,17 @@
-"""The ledger under stress: many processes at once, and processes killed between the charge and the draw."""
+"""The ledger under stress: many processes, two names, copies, and kills between charge and draw."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,21 +27,15 @@ def race(*, processes: int = 8, charges: int = 600) -> list[Row]:
     """Let processes charge at once until each is refused; the total must be the limit exactly."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "race.db")
-        ledger = Ledger.open(path)
+        ledger = Ledger.open(path, create=True)
         ledger.set_limit("default", 1)
         # Three sizes of charge: the smallest goes on until nothing at all is left.
         sizes = [Fraction(1 + i % 3, charges) for i in range(processes)]
-        children = [_child("charge_until_refused", path, size) for size in sizes]
-        for child in children:
-            _hear(child, "ready")
-        start = time.perf_counter()
-        for child in children:
-            _say(child)
-        granted = [int(child.communicate()[0]) for child in children]
-        seconds = time.perf_counter() - start
+        said, seconds = _together([("charge_until_refused", path, size) for size in sizes])
+        granted = [int(word) for word in said]
         ledger.verify()
         spent, rows = ledger.spent("default"), ledger.entries()
-    said = sum((g * size for g, size in zip(granted, sizes, strict=True)), Fraction(0))
+    given = sum((g * size for g, size in zip(granted, sizes, strict=True)), Fraction(0))
     made = sum(granted)
     journaled = sum(entry.kind == "charge" for entry in rows)
 
@@ -49,9 +45,74 @@ def race(*, processes: int = 8, charges: int = 600) -> list[Row]:
     return [
         row("distance of the total from the limit", float(spent - 1), "epsilon", passed=spent == 1),
         row("charges granted and not journaled", made - journaled, "charges", passed=made == journaled),
-        row("granted less journaled", float(said - spent), "epsilon", passed=said == spent),
+        row("granted less journaled", float(given - spent), "epsilon", passed=given == spent),
         row("charges per second", made / seconds, "charges/s", passed=True, limit=None),
     ]
+
+
+def wait(*, processes: int = 16, charges: int = 40) -> list[Row]:
+    """Time every charge while so many processes charge without a pause."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "wait.db")
+        ledger = Ledger.open(path, create=True)
+        said, _ = _together([("charge_and_time", path, charges)] * processes)
+        seconds = sorted(float(word) for line in said for word in line.split())
+        journaled = len(ledger.entries())
+    median, slow = statistics.median(seconds), seconds[len(seconds) * 99 // 100]
+
+    def row(what: str, value: float, unit: str, limit: float | None, *, passed: bool = True) -> Row:
+        return _row("ledger wait", what, processes, len(seconds), value, unit, limit, passed=passed)
+
+    lost = processes * charges - journaled
+    return [
+        row("charges made and not journaled", lost, "charges", 0, passed=not lost),
+        row("a charge, median", 1e3 * median, "ms", None),
+        row("a charge, 99 of 100", 1e3 * slow, "ms", None),
+        row("99 of 100 over median", slow / median, "times the time", 20, passed=slow <= 20 * median),
+    ]
+
+
+def names(*, processes: int = 4, charges: int = 100) -> list[Row]:
+    """Charge one file under two names at once; every charge must be in the journal, under either name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, link = Path(folder, "one.db"), Path(folder, "other.db")
+        Ledger.open(path, create=True)
+        link.hardlink_to(path)
+        work = [("charge_and_time", (path, link)[i % 2], charges) for i in range(processes)]
+        made = sum(len(line.split()) for line in _together(work)[0])
+        journaled = [len(Ledger.open(name).entries()) for name in (path, link)]
+    lost = made - min(journaled)
+    what = "charges made under two names and not journaled"
+    return [_row("ledger names", what, processes, made, lost, "charges", 0, passed=not lost)]
+
+
+def copies(*, processes: int = 2, charges: int = 150) -> list[Row]:
+    """Copy a ledger again and again while it is charged; a copy is refused, or holds all made before it."""
+    taken = refused = short = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path, copy = Path(folder, "busy.db"), Path(folder, "copy.db")
+        ledger = Ledger.open(path, create=True)
+        children = [_child("charge_and_time", path, charges) for _ in range(processes)]
+        for child in children:
+            _hear(child, "ready")
+        for child in children:
+            _say(child)
+        while any(child.poll() is None for child in children):
+            before = ledger.spent("default")
+            shutil.copyfile(path, copy)
+            taken += 1
+            try:
+                short += Ledger.open(copy).spent("default") < before
+            except LedgerError:
+                refused += 1
+        for child in children:
+            child.communicate()
+
+    def row(what: str, value: int, limit: int | None) -> Row:
+        passed = limit is None or value <= limit
+        return _row("ledger copies", what, taken, charges, value, "copies", limit, passed=passed)
+
+    return [row("copies that lack a charge made before", short, 0), row("copies refused", refused, None)]
 
 
 def kill(*, repeats: int = 100) -> list[Row]:
@@ -64,7 +125,7 @@ def kill(*, repeats: int = 100) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path, drawn = Path(folder, "kill.db"), Path(folder, "draws.txt")
         drawn.touch()
-        ledger = Ledger.open(path)
+        ledger = Ledger.open(path, create=True)
         ledger.set_limit("default", limit)
         for i in range(repeats):
             between = i % 2 == 0
@@ -78,7 +139,7 @@ def kill(*, repeats: int = 100) -> list[Row]:
             child.kill()
             child.communicate()
             try:
-                most = max(most, Ledger.open(path, create=False).spent("default"))
+                most = max(most, Ledger.open(path).spent("default"))
             except LedgerError:
                 unreadable += 1
         entries, draws = ledger.entries(), drawn.read_text().split()
@@ -113,7 +174,7 @@ def account(entries: Iterable[Entry], draws: Iterable[str]) -> tuple[int, int]:
 
 def charge_until_refused(path: str, epsilon: str) -> None:
     """Be a child process: charge until refused, and print how many charges were granted."""
-    ledger = Ledger.open(path, create=False)
+    ledger = Ledger.open(path)
     _ready()
     for granted in itertools.count():
         try:
@@ -123,9 +184,28 @@ def charge_until_refused(path: str, epsilon: str) -> None:
             return
 
 
+def charge_and_time(path: str, charges: str) -> None:
+    """Be a child process: charge so many times, and print how many seconds each charge took."""
+    ledger = Ledger.open(path)
+    _ready()
+    seconds = []
+    for _ in range(int(charges)):
+        start = time.perf_counter()
+        ledger.charge(STEP, mechanism="time", what="stress")
+        seconds.append(time.perf_counter() - start)
+    print(*seconds)
+
+
+def open_and_charge(path: str, dataset: str) -> None:
+    """Be a child process: open a ledger when told to, and charge once."""
+    _ready()
+    Ledger.open(path).charge(STEP, dataset=dataset, mechanism="open", what="stress")
+    print("charged")
+
+
 def charge_and_draw(path: str, drawn: str, name: str, between: str) -> None:
     """Be a child process: charge and draw five times, or charge once; then wait to be killed."""
-    ledger = Ledger.open(path, create=False)
+    ledger = Ledger.open(path)
     with Path(drawn).open("ab", buffering=0) as out:
         _ready()
         for i in range(5):
@@ -136,6 +216,18 @@ def charge_and_draw(path: str, drawn: str, name: str, between: str) -> None:
             charge.use()
             out.write(f"{name}-{i}\n".encode())
         time.sleep(60)
+
+
+def _together(work: Sequence[tuple[object, ...]]) -> tuple[list[str], float]:
+    """Start child processes, let them begin at once, and return what each said and how long they took."""
+    children = [_child(str(verb), *arguments) for verb, *arguments in work]
+    for child in children:
+        _hear(child, "ready")
+    start = time.perf_counter()
+    for child in children:
+        _say(child)
+    said = [child.communicate()[0] for child in children]
+    return said, time.perf_counter() - start
 
 
 def _ready() -> None:

@@ -45,6 +45,7 @@ def ledger_show(
 ) -> None:
     """Show what was spent, when and on what, and what is left."""
     from dphist.privacy.ledger import to_json
+    from dphist.release.show import short_id
 
     book = _ledger(file, dataset, read_only=True)
     if as_json:
@@ -55,16 +56,16 @@ def ledger_show(
             str(e.number),
             e.when[:16].replace("T", " "),
             e.dataset,
-            e.kind,
             "none" if e.epsilon is None else amount(e.epsilon),
-            e.mechanism,
-            e.what if e.kind == "charge" else "",
+            e.mechanism if e.kind == "charge" else "limit",
+            "\n".join(word for word in (e.what, e.unit) if word) if e.kind == "charge" else "",
+            short_id(e.release),
         )
         for e in book.entries(dataset)
     ]
-    header = ("no", "when (UTC)", "dataset", "kind", "epsilon", "method", "what")
+    header = ("no", "when (UTC)", "dataset", "epsilon", "method", "what, and whom it protects", "release")
     if rows:
-        print_table(header, rows, right=("no", "epsilon"), fold=("dataset", "method", "what"))
+        print_table(header, rows, right=("no", "epsilon"), fold=("dataset", "method", header[5]))
     else:
         typer.echo("nothing was charged yet.")
     for name in [dataset] if dataset is not None else book.datasets() or ["default"]:
@@ -80,13 +81,13 @@ def ledger_create(
     """Create a ledger, with a limit if one is given."""
     wanted = None if limit is None else parse_epsilon(limit, name="limit")
     MemoryLedger().spent(dataset)  # a bad name is refused before there is a file
-    if file.exists() and file.is_file() and file.stat().st_size:
+    if file.is_file():
         Ledger.open(file, read_only=True)  # says so if it is something else
         raise LedgerError(
             f"the ledger {file} exists and stays as it is. To change a limit use: "
             f"dphist ledger limit {shlex.quote(str(file))} VALUE --dataset {shlex.quote(dataset)}"
         )
-    book = Ledger.open(file)
+    book = Ledger.open(file, create=True)
     if wanted is not None:
         book.set_limit(dataset, wanted)
     typer.echo(budget_line(book, dataset))
@@ -100,7 +101,7 @@ def ledger_limit(
 ) -> None:
     """Set the most a dataset may ever spend; the change itself is journaled."""
     new = None if value.casefold() == "none" else value
-    typer.echo(f"{dataset!r}: {Ledger.open(file, create=False).set_limit(dataset, new)}")
+    typer.echo(f"{dataset!r}: {Ledger.open(file).set_limit(dataset, new)}")
 
 
 @app.command("export", cls=Command)
@@ -123,9 +124,14 @@ def ledger_path(file: Path | None) -> Path:
     return file or Path(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER))
 
 
+def may_make(account: Path, *, named: Path | None) -> bool:
+    """Return whether a ledger is made where there is none: the one that nobody has named."""
+    return named is None and "DPHIST_LEDGER" not in os.environ and not account.exists()
+
+
 def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledger:
     """Return a ledger that exists and knows the dataset, if one is named."""
-    book = Ledger.open(ledger_path(file), create=False, read_only=read_only)
+    book = Ledger.open(ledger_path(file), read_only=read_only)
     known = book.datasets()
     if dataset is not None and dataset not in known:
         near = did_you_mean(dataset, known) if known else "It knows no dataset yet."
@@ -135,15 +141,26 @@ def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledge
 
 def budget_line(book: Ledger, dataset: str) -> str:
     """Return in words what was spent and what is left."""
-    spent, limit = book.spent(dataset), book.limit(dataset)
+    spent, limit, mixed = book.spent(dataset), book.limit(dataset), _mixed(book, dataset)
     if limit is None:
         how = f"dphist ledger limit {shlex.quote(str(_near(book.path)))} VALUE"
         return (
-            f"budget of {dataset!r}: spent {amount(spent)}, no limit set\n"
+            f"budget of {dataset!r}: spent {amount(spent)}, no limit set{mixed}\n"
             f"  set one with: {how} --dataset {shlex.quote(dataset)}"
         )
     left = max(limit - spent, Fraction(0))
-    return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left"
+    return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left{mixed}"
+
+
+def _mixed(book: Ledger, dataset: str) -> str:
+    """Return a word about a sum of charges that protect different units."""
+    units = sorted({e.unit or "a unit not stated" for e in book.entries(dataset) if e.kind == "charge"})
+    if len(units) < 2:
+        return ""
+    return (
+        f"\n  note: that adds up charges for different units ({'; '.join(units)}), so it bounds the loss "
+        "of none of them. A person with k records may lose k times what was charged for one record."
+    )
 
 
 def _near(path: Path) -> Path:

@@ -33,6 +33,7 @@ def query(
 ) -> None:
     """Answer how many records lie between LO and HI, with its error; free, as often as you like."""
     from dphist.release import load
+    from dphist.release.show import short_id
 
     loaded = load(release)
     answer = _ask(loaded, part, level)
@@ -40,9 +41,12 @@ def query(
         typer.echo(str(answer))
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
+        if loaded.id is not None:
+            say(f"from release {short_id(loaded.id)}")
         return
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
-    typer.echo(json.dumps(ends | {"note": answer.note, "simulated": loaded.simulated}))
+    more = {"note": answer.note, "simulated": loaded.simulated, "release": loaded.id}
+    typer.echo(json.dumps(ends | more))
 
 
 def _ask(release: Release, part: list[str], level: float) -> Estimate:

@@ -21,10 +21,10 @@ from dphist.accuracy import bounding
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
-from dphist.cli.ledger import budget_line, ledger_path
+from dphist.cli.ledger import budget_line, ledger_path, may_make
 from dphist.cli.places import check_places
 from dphist.cli.warm import how_often
-from dphist.errors import DphistError, LedgerError, OutputError
+from dphist.errors import DphistError, OutputError
 from dphist.kernels import noticing
 from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
 
@@ -88,7 +88,9 @@ def publish(
     ] = "none",
     table: options.Table = None,
     timezone: options.TimeZone = None,
-    ledger: Annotated[Path | None, typer.Option(help="Ledger file; made if missing.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger file; make one with: dphist ledger create")
+    ] = None,
     dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,
     overwrite: Annotated[
@@ -126,13 +128,16 @@ def publish(
             f"{api.COMMON_EPSILONS}"
         )
     account, target = ledger_path(ledger), Path("release.json") if out is None else out
+    fresh = may_make(account, named=ledger)
     check_places(data, account, target, plot)
     if out is not None and out.exists() and not overwrite:
         raise OutputError(f"{out} exists; choose another name or add --overwrite.")
     if dry_run:
-        _show_plan(plan, data, account, dataset, target, as_json)
+        _show_plan(plan, data, account, dataset, target, as_json, fresh=fresh)
         return
-    book, saved = _Watched.open(account), None
+    book, saved = _Watched.open(account, create=fresh), None
+    if fresh:
+        say(f"a new ledger was made: {account}")
     try:
         _prepare(plan, plot)
         release = plan.release(data, ledger=book, dataset=dataset)
@@ -212,12 +217,11 @@ def _draw(release: Release, plot: Path, saved: Path) -> bool:
     return True
 
 
-def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool) -> None:
+def _show_plan(
+    plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool, *, fresh: bool
+) -> None:
     """Ask the ledger, which is not made, and print what would happen."""
-    there = account.exists() and account.stat().st_size > 0
-    if not there and not account.parent.is_dir():
-        raise LedgerError(f"the directory {account.parent} does not exist. Make it, then try again.")
-    book = Ledger.open(account, read_only=True) if there else MemoryLedger()
+    book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     book.check(plan.budget, dataset=dataset)
     left = book.remaining(dataset)
     facts: dict[str, Any] = {
@@ -242,7 +246,7 @@ def _show_plan(plan: Plan, data: str, account: Path, dataset: str, target: Path,
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    facts["ledger"] += "" if there else " (would be made)"
+    facts["ledger"] += " (would be made)" if fresh else ""
     typer.echo("dry run: nothing read, nothing charged")
     for name, fact in facts.items():
         typer.echo(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")

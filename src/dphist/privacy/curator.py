@@ -139,6 +139,11 @@ class Curator:
         return self.__charge.epsilon
 
     @property
+    def release(self) -> str | None:
+        """The random name of the release that the charge paid for, as in the ledger; None if nobody paid."""
+        return None if self.is_simulated else self.__charge.release
+
+    @property
     def sensitivity(self) -> int:
         """By how much one unit can change the counts, in all: public, declared with the unit."""
         return self.__counts.sensitivity

@@ -8,8 +8,9 @@ takes nothing but a charge, and takes each charge once. So, whatever is killed a
 * after the commit, before the draw: the budget is wasted, and nothing was learned from it;
 * after the draw: it was paid for.
 
-A crash may waste budget and never overspends it. What the file cannot see: a ledger that was deleted, or
-put back from an old backup, forgets what it forgot. The checks on opening find accidents, not forgeries.
+A crash may waste budget and never overspends it; `store/journal.py` says why the file is always whole.
+What it cannot see: deleting the file or restoring an old copy loses the charges made since. The checks find
+accidents, not forgeries.
 
 The journal holds epsilons, names and times, and nothing that was computed from records.
 """
@@ -23,12 +24,11 @@ import os
 import re
 import reprlib
 import shlex
-import sqlite3
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -38,37 +38,19 @@ from threading import Lock
 from typing import Self
 
 from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
+from dphist.store import journal, version1
+from dphist.store.journal import Place, Row
 
-Words = tuple[str, str, str]  # mechanism, what, purpose
+Words = tuple[str, str, str, str, str]  # mechanism, what, purpose, unit, release
+Account = tuple[Fraction, Fraction | None]  # spent, limit
 
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?|\d+/0*[1-9]\d*)", re.ASCII | re.IGNORECASE)
 _LONGEST = 10**30  # of a numerator or denominator: keeps the exact sums short
 _LONGEST_TOTAL = 10**4000  # Python refuses to print integers of more than 4300 digits
 _SEAL = object()  # held by this module alone, so that a Charge is not made by accident elsewhere
 
-_APPLICATION, _VERSION = 0x64706869, 1
-_REFUSE = "BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END"
-_SCHEMA = (
-    """CREATE TABLE journal (number INTEGER PRIMARY KEY CHECK (number > 0), moment TEXT NOT NULL,
-        dataset TEXT NOT NULL, epsilon TEXT CHECK (epsilon IS NOT NULL OR kind = 'limit'),
-        mechanism TEXT NOT NULL, what TEXT NOT NULL, purpose TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('charge', 'limit')))""",
-    "CREATE TABLE datasets (name TEXT PRIMARY KEY, spent TEXT NOT NULL, ceiling TEXT)",
-    f"CREATE TRIGGER journal_keeps_rows BEFORE DELETE ON journal {_REFUSE}",
-    f"CREATE TRIGGER journal_keeps_values BEFORE UPDATE ON journal {_REFUSE}",
-    # INSERT OR REPLACE deletes without firing the trigger on DELETE.
-    f"""CREATE TRIGGER journal_keeps_numbers BEFORE INSERT ON journal
-        WHEN EXISTS (SELECT 1 FROM journal WHERE number = NEW.number) {_REFUSE}""",
-)
-_STAMP = (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}")
-_TROUBLE = {
-    sqlite3.SQLITE_NOTADB: "it is not a SQLite file. Name another file, or one that does not exist yet",
-    sqlite3.SQLITE_CORRUPT: "it is damaged. Put back a backup that is not older than your last release",
-    sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
-    sqlite3.SQLITE_READONLY: "it cannot be written. Make the file and its directory writable",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Make the file and its directory writable",
-    sqlite3.SQLITE_BUSY: "another process has held it for 60 seconds. Wait for that process and try again",
-}
+_KINDS = {("charge", False), ("limit", False), ("limit", True)}  # kind, and whether without a number
+_NOTHING: Account = (Fraction(0), None)
 
 
 def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
@@ -114,6 +96,7 @@ class Charge:
     epsilon: Fraction
     dataset: str
     purpose: str
+    release: str  # the name of the release that it pays for: random, and in the journal too
     seal: InitVar[object] = None
     _taken: list[Fraction] = field(default_factory=list, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -133,7 +116,7 @@ class Charge:
         """Return a charge of this share of the whole; all shares together can never exceed one."""
         share = exact_share(share)
         self._spend(share, f"cannot give {share} of itself to {purpose!r}")
-        return Charge(self.epsilon * share, self.dataset, purpose, _SEAL)
+        return Charge(self.epsilon * share, self.dataset, purpose, self.release, _SEAL)
 
     def use(self) -> Fraction:
         """Return the epsilon to draw with, once."""
@@ -162,6 +145,14 @@ class Entry:
     what: str
     purpose: str
     kind: str
+    unit: str = ""  # whom the charge protects; rows of version 1 do not say
+    release: str = ""  # which release it paid for
+
+    def to_row(self) -> Row:
+        """Return the entry as a row of a journal, which numbers its rows itself."""
+        row = asdict(self) | {"epsilon": _text(self.epsilon)}
+        del row["number"]
+        return row
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values, epsilon both exact and as a decimal."""
@@ -196,11 +187,18 @@ class LedgerLike(ABC):
         mechanism: str,
         what: str,
         purpose: str = "release",
+        unit: str = "",
     ) -> Charge:
-        """Journal epsilon and only then return it as a charge, or raise and change nothing."""
+        """Journal epsilon and only then return it as a charge, or raise and change nothing.
+
+        Args:
+            unit: whom the charge protects, in words.
+        """
         epsilon, dataset = parse_epsilon(epsilon), _name(dataset)
-        self._spend(dataset, epsilon, (_storable(mechanism), _storable(what), _storable(purpose)))
-        return Charge(epsilon, dataset, purpose, _SEAL)
+        release = os.urandom(16).hex()  # noqa: TID251 - a name, drawn before anything is known
+        said = _storable(mechanism), _storable(what), _storable(purpose), _storable(unit)
+        self._spend(dataset, epsilon, (*said, release))
+        return Charge(epsilon, dataset, purpose, release, _SEAL)
 
     def check(self, epsilon: Fraction, *, dataset: str = "default") -> None:
         """Raise what `charge` would raise, and charge nothing."""
@@ -224,7 +222,7 @@ class LedgerLike(ABC):
         """Return the journal, oldest first, of one dataset or of all."""
 
     @abstractmethod
-    def _account(self, dataset: str) -> tuple[Fraction, Fraction | None]:
+    def _account(self, dataset: str) -> Account:
         """Return what is spent and the limit."""
 
     @abstractmethod
@@ -250,7 +248,7 @@ class MemoryLedger(LedgerLike):
         """Return the charges, oldest first, of one dataset or of all."""
         return [e for e in self._entries if dataset in (None, e.dataset)]
 
-    def _account(self, dataset: str) -> tuple[Fraction, Fraction | None]:
+    def _account(self, dataset: str) -> Account:
         return self._spent.get(dataset, Fraction(0)), self._limit
 
     def _could_spend(self, dataset: str, epsilon: Fraction) -> None:
@@ -259,7 +257,8 @@ class MemoryLedger(LedgerLike):
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
         with self._lock:
             self._spent[dataset] = self._total_with(dataset, epsilon)
-            self._entries.append(Entry(len(self._entries) + 1, _now(), dataset, epsilon, *words, "charge"))
+            number, kept = len(self._entries) + 1, _charged(dataset, epsilon, words)
+            self._entries.append(replace(kept, number=number))
 
     def _total_with(self, dataset: str, epsilon: Fraction) -> Fraction:
         if os.getpid() != self._process:  # a fork copies the budget, and both sides could spend all of it
@@ -272,18 +271,40 @@ class MemoryLedger(LedgerLike):
 
 
 @dataclass(frozen=True)
+class _Book:
+    """What a journal says, up to a place: of every dataset what is spent, and the limit."""
+
+    place: Place = field(default_factory=Place)
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+    def after(self, place: Place, entries: Iterable[Entry]) -> _Book:
+        accounts = self.accounts.copy()
+        for entry in entries:
+            spent, limit = accounts.get(entry.dataset, _NOTHING)
+            if entry.kind == "limit":
+                limit = entry.epsilon
+            else:
+                spent += entry.epsilon or 0
+            accounts[entry.dataset] = spent, limit
+        return _Book(place, accounts)
+
+
+@dataclass(frozen=True)
 class Ledger(LedgerLike):
-    """A budget in a SQLite file, shared by any number of processes: checked whenever it is opened.
+    """A budget in a file, shared by any number of processes: checked whenever it is opened.
 
     Args:
-        create: make the file if it is missing.
+        create: make the file if it is missing; otherwise a missing file is an error, since a slip in its
+            name would be a new budget.
         read_only: for looking only, also where nothing may be written.
     """
 
     path: Path
     _: KW_ONLY
-    create: InitVar[bool] = True
+    create: InitVar[bool] = False
     read_only: bool = field(default=False, repr=False)
+    # What was read last. Its checksum is compared before it is used, so it is never believed in vain.
+    _known: list[_Book] = field(default_factory=lambda: [_Book()], init=False, repr=False, compare=False)
 
     def __post_init__(self, create: bool) -> None:
         if not isinstance(self.path, str | os.PathLike):
@@ -291,26 +312,28 @@ class Ledger(LedgerLike):
             raise UsageError(f"a ledger is opened by its path, such as Ledger('ledger.db'), not {found}.")
         where = Path(self.path).absolute()
         object.__setattr__(self, "path", where)
-        create = create and not self.read_only
         try:
             if "\0" in str(where) or where.is_dir():
                 raise LedgerError(f"{str(where)!r} is not a file. Name a file, such as ledger.db.")
             if not where.parent.is_dir():
                 raise LedgerError(f"the directory {where.parent} does not exist. Make it, then try again.")
-            if not create and not where.exists():
-                raise LedgerError(f"there is no ledger at {where}. {_create(where)}")
-            if where.exists() and where.stat().st_size == 1:  # SQLite takes it for empty and writes over it
-                raise LedgerError(f"{where} is not a SQLite file. Name another file. Nothing was drawn.")
+            missing = not where.exists()
         except OSError as error:
             raise LedgerError(f"the ledger {where} cannot be reached: {error}. Nothing was drawn.") from error
-        if not self.read_only:
-            with self._transaction("IMMEDIATE", create=create):
+        if missing and not (create and not self.read_only):
+            raise LedgerError(f"there is no ledger at {where}. {journal.near(where)}")
+        with journal.troubles(where):
+            if missing:
+                journal.create(where)
+        if self.read_only:
+            self.verify()
+        else:
+            with self._writing():
                 pass
-        self.verify()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> Self:
-        """Return the ledger at a path, made if it is missing, after checking that it adds up."""
+    def open(cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False) -> Self:
+        """Return the ledger at a path, after checking every row; with ``create``, made if it is missing."""
         return cls(path, create=create, read_only=read_only)  # type: ignore[arg-type]
 
     def set_limit(self, dataset: str, limit: object) -> str:
@@ -319,141 +342,123 @@ class Ledger(LedgerLike):
         A limit below what is already spent is allowed; every charge is then refused.
         """
         exact = None if limit is None else parse_epsilon(limit, name="limit")
-        with self._transaction("IMMEDIATE") as db:
-            spent, _ = _kept(db, _name(dataset))
+        with self._writing() as (file, book):
+            spent, _ = book.accounts.get(_name(dataset), _NOTHING)
             if exact is None:
                 meaning = "no limit: every charge is journaled and none is refused"
             elif exact <= spent:
                 meaning = f"limit {_both(exact)}, with {_both(spent)} already spent: every charge is refused"
             else:
                 meaning = f"limit {_both(exact)}, of which {_both(exact - spent)} is left"
-            _write(db, (dataset, _text(exact), "", meaning, "limit", "limit"), spent, exact)
+            self._append(file, book, Entry(0, _now(), dataset, exact, "", meaning, "limit", "limit"))
         return meaning
 
     def datasets(self) -> list[str]:
         """Return the names of all datasets that have a charge or a limit."""
-        with self._transaction() as db:
-            return [name for (name,) in db.execute("SELECT name FROM datasets ORDER BY name")]
+        return sorted(self._book().accounts)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the journal, oldest first, of one dataset or of all."""
-        query = "SELECT * FROM journal WHERE ?1 IS NULL OR dataset = ?1 ORDER BY number"
-        with self._transaction() as db:
-            rows = db.execute(query, (dataset,)).fetchall()
-        return [Entry(n, when, name, _fraction(e), *rest) for n, when, name, e, *rest in rows]
+        return [entry for entry in self._read(_Book())[1] if dataset in (None, entry.dataset)]
 
     def verify(self) -> None:
-        """Raise LedgerError unless the rows are complete and every total is the sum of its rows."""
-        charged = "SELECT dataset, epsilon, COUNT(*) FROM journal WHERE kind = 'charge' GROUP BY 1, 2"
-        limited = "SELECT dataset, epsilon FROM journal WHERE kind = 'limit' ORDER BY number"
-        spent: dict[str, Fraction] = {}
-        with self._transaction() as db:  # one snapshot, or a charge in between would look like damage
-            schema = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master")}
-            rows, last = db.execute("SELECT COUNT(*), IFNULL(MAX(number), 0) FROM journal").fetchone()
-            kept = {name: _kept(db, name) for (name,) in db.execute("SELECT name FROM datasets").fetchall()}
-            for name, epsilon, times in db.execute(charged):
-                spent[name] = spent.get(name, Fraction(0)) + (_fraction(epsilon) or 0) * times
-            limits = {name: _fraction(limit) for name, limit in db.execute(limited)}
-        summed = {name: (spent.get(name, 0), limits.get(name)) for name in spent | limits}
-        if rows != last or kept != summed or not schema.issuperset(_SCHEMA):
-            wrong = sorted(name for name in kept | summed if kept.get(name) != summed.get(name))
-            raise LedgerError(
-                f"the ledger {self.path} was altered outside dphist: its rows, rules and totals do not agree "
-                f"(datasets with a wrong total or limit: {', '.join(wrong) or 'none'}). "
-                "Put back a backup that is not older than your last release."
-            )
+        """Raise LedgerError unless every row is there, whole, and follows from those before it."""
+        self._read(_Book())
 
-    def _account(self, dataset: str) -> tuple[Fraction, Fraction | None]:
-        with self._transaction() as db:
-            return _kept(db, dataset)
+    def _account(self, dataset: str) -> Account:
+        return self._book().accounts.get(dataset, _NOTHING)
 
     def _could_spend(self, dataset: str, epsilon: Fraction) -> None:
-        with self._transaction() as db:
-            self._total_with(db, dataset, epsilon)
+        self._check(self._book(), dataset, epsilon)
 
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
-        with self._transaction("IMMEDIATE") as db:
-            total, limit = self._total_with(db, dataset, epsilon)
-            _write(db, (dataset, _text(epsilon), *words, "charge"), total, limit)
+        with self._writing() as (file, book):
+            self._check(book, dataset, epsilon)
+            self._append(file, book, _charged(dataset, epsilon, words))
 
-    def _total_with(
-        self, db: sqlite3.Connection, dataset: str, epsilon: Fraction
-    ) -> tuple[Fraction, Fraction | None]:
+    def _check(self, book: _Book, dataset: str, epsilon: Fraction) -> None:
+        """Refuse what is beyond the limit, and a dataset that nobody has named where there are limits."""
         command = f"dphist ledger limit {shlex.quote(str(self.path))} VALUE --dataset {shlex.quote(dataset)}"
-        known = dict(db.execute("SELECT name, ceiling FROM datasets").fetchall())
+        known = book.accounts
         # A slip in the name would otherwise open a new budget beside the limited one.
-        if dataset not in known and any(ceiling is not None for ceiling in known.values()):
+        if dataset not in known and any(limit is not None for _, limit in known.values()):
             raise LedgerError(
                 f"dataset {dataset!r} is not known to this ledger, which has limits. "
                 f"{did_you_mean(dataset, known)} Nothing was charged. "
                 f"Add it with: {command} (VALUE may be none)"
             )
-        spent, limit = _kept(db, dataset)
         advice = f"Ask for less, or raise the limit with: {command}"
-        return _total(dataset, epsilon, spent, limit, advice), limit
+        _total(dataset, epsilon, *known.get(dataset, _NOTHING), advice)
+
+    def _append(self, file: int, book: _Book, entry: Entry) -> None:
+        place = journal.append(file, book.place, entry.to_row())
+        self._known[0] = book.after(place, [entry])
 
     @contextmanager
-    def _transaction(self, kind: str = "DEFERRED", *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        # A connection per operation: nothing is shared between threads or across a fork, and the last
-        # one to close folds the log into the file. Leaving by an exception rolls back.
-        if self.read_only and kind != "DEFERRED":
+    def _writing(self) -> Iterator[tuple[int, _Book]]:
+        """Hold the file as its only writer, and say what it holds."""
+        if self.read_only:
             raise LedgerError(f"the ledger {self.path} was opened for reading only. Nothing was drawn.")
-        uri = f"{self.path.as_uri()}?{'mode=rwc' if create else self._mode()}"
+        with journal.writing(self.path) as file:
+            old = journal.is_sqlite(file)
+            if old:
+                version1.convert(self.path)
+            else:
+                self._known[0] = book = self._newest(file)
+                yield file, book
+        if old:
+            with self._writing() as held:
+                yield held
+
+    def _book(self) -> _Book:
+        self._known[0] = book = self._read(self._known[0])[0]
+        return book
+
+    def _read(self, known: _Book) -> tuple[_Book, list[Entry]]:
+        """Return what the file holds, and its entries after those that are known."""
+        with journal.reading(self.path) as file:
+            if not journal.is_sqlite(file):
+                try:
+                    return self._scan(file, known)
+                except LedgerError:  # perhaps a row was just being taken away: once more, with nobody writing
+                    with journal.held(file, self.path):
+                        return self._scan(file, _Book())
+        entries = [_entry(row, self.path) for row in version1.read(self.path)]
+        return _Book().after(Place(), entries), entries
+
+    def _scan(self, file: int, known: _Book) -> tuple[_Book, list[Entry]]:
+        place, rows = journal.read(file, known.place, self.path)
+        entries = [_entry(row, self.path) for row in rows]
+        book = known.after(place, entries)
+        if any(spent.denominator > _LONGEST_TOTAL for spent, _ in book.accounts.values()):
+            raise journal.damaged(self.path, "a total is longer than any that is allowed")
+        return book, entries
+
+    def _newest(self, file: int) -> _Book:
+        """Return what the file holds: what is known and what came since, or else all of it."""
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None)) as db:
-                # In a write-ahead log EXTRA is FULL: a sync at every commit. It also covers other journals.
-                db.execute("PRAGMA synchronous = EXTRA")
-                db.execute("PRAGMA fullfsync = ON")
-                db.execute(f"BEGIN {kind}")
-                if not _is_ledger(db, self.path, or_empty=create):
-                    for statement in _SCHEMA + _STAMP:
-                        db.execute(statement)
-                yield db
-                db.execute("COMMIT")
-                if create:  # Busy when others are at work: the mode they have is as safe.
-                    with suppress(sqlite3.OperationalError):
-                        db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            trouble = _TROUBLE.get(code, "SQLite cannot work with it")
-            raise LedgerError(f"the ledger {self.path}: {trouble} ({error}). Nothing was drawn.") from error
-
-    def _mode(self) -> str:
-        """Return how SQLite opens the file: to read in a write-ahead log it would like to write."""
-        places = (self.path, self.path.parent)
-        if not self.read_only or all(os.access(place, os.W_OK) for place in places):
-            return "mode=rw"
-        log = self.path.with_name(f"{self.path.name}-wal")
-        # Without a log nobody is writing, and the file alone is the whole ledger.
-        return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
+            return self._scan(file, self._known[0])[0]
+        except LedgerError:
+            return self._scan(file, _Book())[0]
 
 
-def _is_ledger(db: sqlite3.Connection, path: Path, *, or_empty: bool) -> bool:
-    """Return True for a ledger, False for an empty file if that is allowed; refuse anything else."""
-    queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT COUNT(*) FROM sqlite_master")
-    application, version, objects = (db.execute(query).fetchone()[0] for query in queries)
-    if not application and not version and not objects:
-        if or_empty:
-            return False
-        raise LedgerError(f"{path} is empty, not a ledger. {_create(path)}")
-    if application != _APPLICATION:
-        raise LedgerError(f"{path} is a SQLite file, but not a dphist ledger. Name another file.")
-    if version != _VERSION:
-        raise LedgerError(f"{path} is a ledger of version {version}, not {_VERSION}. Update dphist.")
-    return True
+def _charged(dataset: str, epsilon: Fraction, words: Words) -> Entry:
+    mechanism, what, purpose, unit, release = words
+    return Entry(0, _now(), dataset, epsilon, mechanism, what, purpose, "charge", unit, release)
 
 
-def _kept(db: sqlite3.Connection, dataset: str) -> tuple[Fraction, Fraction | None]:
-    query = "SELECT spent, ceiling FROM datasets WHERE name = ?"
-    spent, limit = db.execute(query, (dataset,)).fetchone() or ("0/1", None)
-    return _fraction(spent) or Fraction(0), _fraction(limit)
-
-
-def _write(
-    db: sqlite3.Connection, row: tuple[str | None, ...], spent: Fraction, limit: Fraction | None
-) -> None:
-    db.execute("INSERT INTO journal VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", (_now(), *row))
-    db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?, ?)", (row[0], _text(spent), _text(limit)))
+def _entry(row: Row, path: Path) -> Entry:
+    """Return the entry that a row describes; the file may have been written by anybody."""
+    names = ("when", "dataset", "mechanism", "what", "purpose", "kind", "unit", "release")
+    words = {"unit": "", "release": ""} | {name: row[name] for name in names if name in row}
+    epsilon = None if row.get("epsilon") is None else journal.fraction(row["epsilon"], path)
+    texts = len(words) == len(names) and all(
+        isinstance(word, str) and _storable(word) == word for word in words.values()
+    )
+    fits = epsilon is None or (epsilon > 0 and max(epsilon.numerator, epsilon.denominator) <= _LONGEST)
+    if not texts or not fits or (words["kind"], epsilon is None) not in _KINDS:
+        raise journal.damaged(path, f"row {row['number']} is neither a charge nor a limit")
+    return Entry(row["number"], epsilon=epsilon, **words)
 
 
 def _total(dataset: str, epsilon: Fraction, spent: Fraction, limit: Fraction | None, advice: str) -> Fraction:
@@ -474,14 +479,6 @@ def _text(value: Fraction | None) -> str | None:
     return None if value is None else f"{value.numerator}/{value.denominator}"
 
 
-def _fraction(text: object) -> Fraction | None:
-    if text is None:
-        return None
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,4200}/[1-9][0-9]{0,4199}", text):
-        raise LedgerError(f"the ledger is damaged: it has {reprlib.repr(text)} in the place of a fraction.")
-    return Fraction(text)
-
-
 def _name(dataset: str) -> str:
     # Names that look alike must be alike, or one dataset would have two budgets.
     if not isinstance(dataset, str) or not dataset.isprintable() or not dataset or dataset != dataset.strip():
@@ -498,10 +495,6 @@ def _name(dataset: str) -> str:
 def _storable(word: str) -> str:
     # A file name that is not UTF-8 reaches us with lone surrogates, which no database stores.
     return str(word).encode("utf-8", "backslashreplace").decode()
-
-
-def _create(path: Path) -> str:
-    return f"Create one with: dphist ledger create {shlex.quote(str(path))}"
 
 
 def _now() -> str:

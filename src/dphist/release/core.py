@@ -87,6 +87,7 @@ class Release:
         provenance: where the records came from and what was done with those outside; never a count.
         created: when, in UTC, as ISO 8601.
         simulated: True if the noise came from a seed: then nothing is protected.
+        id: the random name under which a ledger paid for it; None where nobody did or the file is older.
     """
 
     domain: Domain
@@ -104,6 +105,7 @@ class Release:
     versions: Mapping[str, Any]
     created: str
     simulated: bool
+    id: str | None = None
 
     def __post_init__(self) -> None:
         raw = np.array(self.raw, dtype=np.float64)

@@ -55,6 +55,7 @@ def header(release: Release) -> dict[str, Any]:
         "provenance": plain(release.provenance),
         "versions": plain(release.versions),
         "created": release.created,
+        **({} if release.id is None else {"id": release.id}),
         "post": release.post,
     }
 
@@ -201,6 +202,7 @@ def _build(described: Mapping[str, Any]) -> Release:
         versions=_mapping(described["versions"]),
         created=_text(described["created"]),
         simulated=_flag(described["simulated"]),
+        id=_identifier(described["id"]) if "id" in described else None,
     )
     if "values" in described:
         values = _values(described["values"], domain.n)
@@ -246,6 +248,12 @@ def _fraction(text: object) -> Fraction:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:40]!r} should be text.")
+    return value
+
+
+def _identifier(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
+        raise ValueError(f"{str(value)[:40]!r} should be an identifier of 32 hexadecimal digits.")
     return value
 
 

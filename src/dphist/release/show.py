@@ -136,9 +136,16 @@ def not_journaled(release: Release) -> bool:
     return release.provenance.get("journaled") is False
 
 
+def short_id(identifier: str) -> str:
+    """Return the beginning of a release's id, by which people tell releases apart."""
+    return identifier[:8]
+
+
 def one_line(release: Release) -> str:
     """Return what there is to know in one line."""
     stamp = ", SIMULATED" if release.simulated else ", not journaled" if not_journaled(release) else ""
+    if release.id is not None and not not_journaled(release):
+        stamp += f", id={short_id(release.id)}"
     bins = " x ".join(str(n) for n in release.domain.shape)
     unit = " ".join(release.unit.split())
     return (
@@ -228,6 +235,7 @@ def facts(release: Release) -> list[tuple[str, str]]:
         ("error", release.error.words),
         *([("bounding", release.bounding)] if release.bounding else []),
         ("created", release.created),
+        *([] if release.id is None else [("id", short_id(release.id))]),
     ]
     if not_journaled(release):
         known.insert(3, ("ledger", "not journaled: no ledger will count this epsilon against later releases"))

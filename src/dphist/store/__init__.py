@@ -1,0 +1,1 @@
+"""How rows of the ledger reach a disk and come back: nothing here knows of counts, budgets or noise."""
