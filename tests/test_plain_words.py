@@ -205,7 +205,7 @@ class TestJournaled:
         for book in (MemoryLedger(), Own(), Other()):
             release = dphist.from_counts([1, 2], epsilon=1, ledger=book)
             assert release.provenance["journaled"] is False and "not journaled" in repr(release)
-        lasting = dphist.from_counts([1, 2], epsilon=1, ledger=Ledger.open("l.db"))
+        lasting = dphist.from_counts([1, 2], epsilon=1, ledger=Ledger.open("l.db", create=True))
         assert lasting.provenance["journaled"] is True and "journaled" not in repr(lasting)
         assert "not journaled" not in lasting._repr_html_()
 
