@@ -429,6 +429,21 @@ def test_a_score_must_say_plainly_whether_it_is_monotone() -> None:
         run(lambda c: c.choose(Method(), share=Fraction(1)), [1, 2, 3], Script())
 
 
+def test_noise_whose_sums_could_wrap_is_refused_before_the_share_is_taken() -> None:
+    for bins, refused in ((1 << 16, True), (1 << 12, False)):
+        script = Script()
+
+        def tried(curator: Curator, bins=bins, refused=refused):
+            if refused:
+                with pytest.raises(UsageError, match="would not fit"):
+                    l1_verb("powers", "median", False)(curator, Fraction(1))
+                assert curator.spent == ()
+            else:
+                assert len(l1_verb("powers", "median", False)(curator, Fraction(1))) > 1
+
+        run(tried, np.zeros(bins, np.int64), script, epsilon=Fraction(1, 1 << 39))
+
+
 def test_penalties_are_finite_and_checked_before_the_share_is_taken() -> None:
     for bad in (math.nan, math.inf, -1.0):
         with pytest.raises(UsageError, match="penalty"):

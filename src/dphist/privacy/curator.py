@@ -348,6 +348,9 @@ class Curator:
         fanout, penalty = whole_number(fanout, "a tree's fanout"), float(penalty)
         if fanout < 2 or not 0 <= penalty < math.inf:
             raise UsageError(f"a tree's fanout is at least 2 and a penalty from 0 on: {fanout}, {penalty}.")
+        widest = 2 * l1.change(n, center) * self.sensitivity
+        if widest and noise.scale_for(self.epsilon * exact_share(share), widest) * 64 * n > 2.0**61:
+            raise UsageError(f"epsilon is too small: noise on the costs of {n} bins would not fit; use more.")
         draws = noise.Draws(
             self.__take(share, f"L1 partition by {candidates} intervals and the {center}"), self.__source
         )
