@@ -167,6 +167,12 @@ def test_advice_and_preview_price_error_bars_in(here):
     assert any(isinstance(r.error, Calibrated) for r in preview.releases)
 
 
+def test_advice_says_which_method_will_not_know_its_error(here):
+    for method in ("noisefirst", "efpa", "identity", "wf-auto", "hb"):
+        asked = advise(16, scale=1000, epsilon=1, like="smooth", methods=[method])
+        assert ("has no intervals" in asked.words()) == (method in ("noisefirst", "efpa"))
+
+
 def test_what_is_not_needed_is_given_back_and_said_so():
     # Nobody is alike, and noise is small: every bin stays alone, and the estimate gets the part.
     counts = 10_000 * np.arange(64) ** 2

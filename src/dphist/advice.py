@@ -322,7 +322,7 @@ def _at(study: Study, epsilon: Fraction) -> Found:
     drawn = [m for m in close if m not in SLOW or m == close[0]]
     rows = [_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
     rows += [_row(study, m, epsilon, study.few) for m in rough[_CONTENDERS:]]
-    return tuple(rows), _sure(study, rows), ()
+    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), ()
 
 
 def _for(study: Study, target: float) -> Found:
@@ -364,7 +364,7 @@ def _for(study: Study, target: float) -> Found:
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
     rows = [_row(study, m, reached[m], study.many, around=reached[order[0]]) for m in order]
-    return tuple(rows), _sure(study, rows), tuple(never.items())
+    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), tuple(never.items())
 
 
 def _solve(study: Study, method: str, target: float, guess: Fraction) -> Fraction | None:
@@ -479,6 +479,13 @@ def _sure(study: Study, rows: Sequence[Expected]) -> str:
     if others and best.epsilon == next_.epsilon:
         told += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
     return told
+
+
+def _silent(study: Study, best: Expected) -> str:
+    """Say it if who takes the best method will not know how wrong it is."""
+    if study.has_intervals(best.method, best.epsilon):
+        return ""
+    return f" A release of {best.method} has no intervals: how far it is off cannot be measured."
 
 
 def _domain(domain: Any) -> Domain:

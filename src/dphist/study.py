@@ -18,6 +18,7 @@ from dphist.domain import Domain
 from dphist.groups import Floats
 from dphist.pipeline import Pipeline
 from dphist.preview import Pattern, simulated_values
+from dphist.privacy.curator import Curator
 from dphist.version import __version__
 from dphist.workload import Ranges, Rectangles, Workload
 
@@ -69,6 +70,14 @@ class Study:
             known.append(self._queries.mean_absolute_error(values - counts.values))
             self._new = True
         return np.array(known[:runs])
+
+    def has_intervals(self, method: str, epsilon: Fraction) -> bool:
+        """Return whether a release of this method says how wrong it may be."""
+        pipeline = self.pipelines[method]
+        if pipeline.calibrate:
+            return True
+        curator = Curator.simulated(self._counts(0), epsilon=epsilon, seed=0)
+        return pipeline.values(curator, self._queries)[1].error.variances() is not None
 
     def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
         """Return the error averaged over the first runs."""
