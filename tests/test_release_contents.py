@@ -110,6 +110,7 @@ WHITELIST = {
     **{f"parameters.found.features[].{key}": NOISY for key in ("feature", "share", "value")},
     **{f"parameters.found.{key}": PLAN for key in ("kind", "table")},
     **{f"parameters.found.steps.{step}.{setting}": NOISY for step in _STEPS for setting in _SETTINGS},
+    "parameters.found.steps.estimate.chosen_by": NOISY,
     **{f"parameters.found.steps.shares.{key}": NOISY for key in (*_STEPS, "calibrate")},
     **{
         f"provenance.{key}": PLAN
