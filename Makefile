@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines quick check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
+.PHONY: help demo test test-engines test-lowest lowest-engines quick check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,21 @@ quick: $(VENV)/.dev  ## run the tests that take no time
 
 test-engines: $(VENV)/.engines  ## the same counts from DuckDB, PostgreSQL and Spark, as far as they are installed
 	@$(BIN)/python -m pytest -q tests/test_records_engines.py
+
+LOWEST := .venv-lowest
+
+$(LOWEST)/.made: pyproject.toml constraints.txt .ci/lowest.py
+	@echo "==> making an environment of the lowest versions in $(LOWEST) (a minute or two, once)"
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(LOWEST)/bin/python -m pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[dev]'
+	@touch $@
+
+test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that are allowed
+	@$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow"
+
+lowest-engines: $(LOWEST)/.made  ## the tests of counting with those versions
+	@$(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/test_records*.py
 
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
 	@echo "==> ruff"
@@ -99,4 +114,4 @@ papers-quick: $(VENV)/.demo  ## the same in minutes, into results/NAME-quick
 	$(call PAPER,--quick)
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -960,7 +960,7 @@ def test_no_message_quotes_a_record(tmp_path, name, content, options):
     [
         np.array([SECRET]),
         pd.Series([SECRET], dtype="string"),
-        pd.DataFrame({"age": pd.Categorical([SECRET])}),
+        pd.DataFrame({"age": pd.Categorical(pd.array([SECRET], dtype="string"))}),
     ],
     ids=["numpy", "series", "enum"],
 )

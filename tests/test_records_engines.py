@@ -499,6 +499,56 @@ def test_which_records_are_kept_is_left_to_chance(load):
     assert not np.array_equal(first, second)
 
 
+def _salted(monkeypatch, frame, salt, limit, axis):
+    from dphist.records import spark as module
+
+    monkeypatch.setattr(module, "_salt", lambda: salt)
+    return count(frame, Domain((axis,)), columns="x", unit="u", max_contributions=limit).values
+
+
+def test_spark_keeps_the_same_records_when_it_runs_again(spark, monkeypatch):
+    """Rows in other orders and partitions, as a stage that is run again may meet them."""
+    rows = [
+        (u, float(x), i) for i, (u, x) in enumerate((u, (u * x) % 11) for u in range(60) for x in range(9))
+    ]
+    frame = spark.createDataFrame(rows, "u long, x double, i long")
+    orders = [frame.repartition(n, "i").sortWithinPartitions(by) for n, by in ((1, "i"), (3, "x"), (2, "u"))]
+    orders.append(frame.orderBy(frame.i.desc()))
+    found = [_salted(monkeypatch, f, "aa", 4, Integers(0, 10)) for f in orders]
+    assert all(np.array_equal(found[0], other) for other in found)
+    assert found[0].sum() == 60 * 4
+    others = [_salted(monkeypatch, frame, salt, 4, Integers(0, 10)) for salt in ("ab", "ac")]
+    assert not np.array_equal(found[0], others[0])
+    assert not np.array_equal(others[0], others[1])
+    # A collation for which 'a' is 'A': one person, whose texts differ.
+    people = spark.sql(
+        "SELECT COLLATE(u, 'UTF8_LCASE') AS u, x FROM VALUES "
+        + ", ".join(f"('{u}{n}', {x}D)" for n in range(20) for u in "aA" for x in range(3))
+        + " AS t(u, x)"
+    )
+    again = [
+        _salted(monkeypatch, f, "aa", 2, Integers(0, 2))
+        for f in (people, people.orderBy("x"), people.orderBy("u"))
+    ]
+    assert all(np.array_equal(again[0], other) for other in again)
+    assert again[0].sum() == 20 * 2
+
+
+def test_spark_keeps_every_record_of_a_person_equally_often(spark, monkeypatch):
+    """Seven records in five bins, two of them taken twice: each is kept with probability 3/7."""
+    places = [0, 0, 1, 2, 3, 3, 4]
+    rows = [(u, float(x)) for u in range(3000) for x in places]
+    frame = spark.createDataFrame(rows, "u long, x double")
+    kept = _salted(monkeypatch, frame, "ad", 3, Integers(0, 4))
+    assert kept.sum() == 3000 * 3
+    expected = 3000 * 3 / 7 * np.bincount(places)
+    # The salt is fixed, so this fails always or never. A bin of m records has variance 3000 m 12/49 (7-m)/6.
+    m = np.bincount(places)
+    assert np.abs((kept - expected) / np.sqrt(3000 * m * 12 / 49 * (7 - m) / 6)).max() < 5
+    few = _salted(monkeypatch, frame.where("u < 9"), "ad", 7, Integers(0, 4))
+    assert few.tolist() == (9 * m).tolist()
+
+
 # --- bad input ----------------------------------------------------------------------------------------------
 
 

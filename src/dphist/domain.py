@@ -302,9 +302,7 @@ class Instants:
         cells = np.asarray(values).ravel()
         edges, bins = self.clock
         if cells.dtype.kind == "M":
-            seconds = cells.astype("datetime64[s]").astype(np.float64)
-            seconds[np.isnat(cells)] = math.nan
-            return _index_below(edges, bins, seconds, outside)
+            return _index_below(edges, bins, _seconds_of(cells), outside)
         found = [_moment(v) for v in cells.tolist()]
         seconds = np.array([s for s, _ in found], dtype=np.float64)
         aware = np.array([known for _, known in found], dtype=np.bool_)
@@ -427,6 +425,7 @@ class Instants:
 
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_LENGTHS = {"Y": 366 * 86_400, "M": 31 * 86_400, "W": 7 * 86_400, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 _FIRST_YEAR, _LAST_YEAR = 1000, 9000  # all clocks and calendars that are asked for know these
 NEEDS_ZONE = (
     "the values have a time zone and the bins have none: declare the axis with tz='UTC', or with the zone "
@@ -475,15 +474,30 @@ def _moment(value: object) -> tuple[float, bool]:
             value = datetime.fromisoformat(value)
         except ValueError:
             return math.nan, False
-    if isinstance(value, np.datetime64) and np.isnat(value):
+    try:
+        if isinstance(value, np.datetime64):
+            return _seconds_of(np.array([value])).item(), False
+        if isinstance(value, datetime):
+            return float(_epoch(value)), value.tzinfo is not None
+        if isinstance(value, date):
+            return float((value - _EPOCH.date()).days * 86_400), False
+    except Exception:  # whatever the value's own time zone raises
         return math.nan, False
-    if isinstance(value, np.datetime64):
-        return float(value.astype("datetime64[s]").astype(np.int64)), False
-    if isinstance(value, datetime):
-        return float(_epoch(value)), value.tzinfo is not None
-    if isinstance(value, date):
-        return float((value - _EPOCH.date()).days * 86_400), False
     return math.nan, False  # one odd value must not stop the others
+
+
+def _seconds_of(cells: NDArray[np.datetime64]) -> NDArray[np.float64]:
+    """Return whole seconds since 1970, NaN for none; numpy's own conversion wraps around far from there."""
+    unit, step = np.datetime_data(cells.dtype)
+    if unit in ("fs", "as"):  # no factor leads from these to seconds
+        moved = cells.astype("datetime64[ns]")
+    else:
+        # At most 2**53 seconds, which no axis reaches.
+        far = 2**53 // (step * _LENGTHS[unit]) if unit in _LENGTHS else 2**63 - 1
+        moved = np.clip(cells.view(np.int64), -far, far).view(cells.dtype)
+    seconds = moved.astype("datetime64[s]").astype(np.float64)
+    seconds[np.isnat(cells)] = math.nan
+    return seconds
 
 
 def _index_below(

@@ -7,28 +7,54 @@ over every bin of the domain, with the sensitivity of the unit it was bounded fo
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.counts import Counts
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
-from dphist.errors import DataError, UsageError
+from dphist.errors import DataError, DphistError, UsageError
 from dphist.records.cells import number, written
 from dphist.records.progress import watching
 from dphist.records.rounding import slack
 
 __all__ = ["count"]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _CHUNK = 1 << 20  # values binned at a time, so that the copies stay small
 _VALUE = "value"  # the column name a bare series gets
 _FRAMES = ("pandas", "polars", "pyarrow", "psycopg", "psycopg2", "pyspark")
 
 
+def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let nothing out that an engine or a library said, not even behind an error: it may quote a record."""
+
+    @functools.wraps(door)
+    def spoken(*given: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            return door(*given, **named)
+        except DphistError as error:
+            error.__cause__ = error.__context__ = None
+            raise
+        except Exception as error:
+            if "query interrupted" in str(error).lower():  # how DuckDB reports a Ctrl-C
+                raise
+            kind = type(error).__name__
+        raise DphistError(
+            f"counting failed in a way that was not foreseen ({kind}); nothing was charged. What was said "
+            "is not repeated here, for it may quote a record; please report the question and the versions."
+        )
+
+    return spoken
+
+
+@in_our_words
 def count(
     data: Any,
     domain: Domain,
@@ -77,7 +103,8 @@ def count(
     time (``expressions`` refuses whatever does not), so the records of everybody else reach the
     choice unchanged. Every record draws a uniform number, independently of all others and of the
     data, and a unit keeps its k records with the least draws: what the others keep is a function of
-    their own draws, whose law is the same for D and D'. Couple the two by giving the others the same
+    their own draws, whose law is the same for D and D' (on Spark the draws are a hash of the salt and of
+    the unit's own records, so they are the same). Couple the two by giving the others the same
     draws; then the counts differ by what p keeps, at most k records, each adding 1 to one bin:
     ||c(D') - c(D)||_1 <= k, for every value of the draws. A mechanism that is epsilon-private for
     counts at that distance is so given the draws, hence also on average over them. (How uniform the
@@ -91,8 +118,10 @@ def count(
     frame, names = as_frame(data, names)
     if frame is None:
         refuse_names(names, where, unit, table)
-        arrays = plain_arrays(data, domain)
-        with watching("the arrays", lambda: None, shown=progress):
+        # A warning of numpy's would tell that some value is huge.
+        with np.errstate(all="ignore"):
+            arrays = plain_arrays(data, domain)
+        with np.errstate(all="ignore"), watching("the arrays", lambda: None, shown=progress):
             return Counts(_count_arrays(arrays, domain, outside), domain)
 
     from dphist.records import query
@@ -225,7 +254,7 @@ def _plain(values: Any, axis: Axis) -> NDArray[Any]:
             raise DataError(f"these bins need dates or times, and the values are {array.dtype}.")
         return array
     if array.dtype.kind in "biuf":
-        return array
+        return array if array.dtype.itemsize <= 8 else array.astype(np.float64)
     if array.dtype.kind == "O":
         return np.array([number(cell) for cell in array.tolist()], dtype=np.float64)
     kind = "text" if array.dtype.kind in "US" else str(array.dtype)

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import files, sql
+from dphist.records import files, sql, times
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
@@ -110,8 +110,16 @@ class Duck(sql.Engine):
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
         """Return the whole seconds since 1970 of a date, a local time or an instant."""
         fine = field.type.endswith("_NS")
-        moment = value if field.kind != "date" else exp.cast(value, "timestamp")
-        units = exp.Anonymous(this="epoch_ns" if fine else "epoch_us", expressions=[moment])
+        # What cannot be converted is beyond the calendar, and has no bin. Of whole seconds and milliseconds
+        # in a database, and of dates, that may be some.
+        moment = value
+        if field.type == "TIMESTAMPTZ_NS":
+            moment = sql.try_cast(value, "timestamptz")
+        elif field.kind == "date" or field.type in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+            moment = sql.try_cast(value, "timestamp")
+        units = exp.Anonymous(
+            this="epoch_ns" if fine else "epoch_us", expressions=[value if fine else moment]
+        )
         per = exp.cast(exp.Literal.number(10**9 if fine else 10**6), "bigint")
         return sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per)
 
@@ -209,7 +217,7 @@ def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, 
     if type(data).__module__.startswith("pandas") and any(map(is_object, data.dtypes)):
         return ObjectDuck(connection, data, name, progress=progress)
     engine = Duck(connection, name, progress=progress)
-    connection.register(SOURCE, data)
+    times.register(connection, SOURCE, data)
     return engine
 
 
@@ -262,7 +270,13 @@ def _open_files(
         rows = f"read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
         connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {rows}")
         known = engine.columns()
-        _forget_extremes(connection, rows, [name for name, f in known.items() if f.kind == "float"])
+        own = _schema(connection, found.paths[0])
+        folders = [name for name in known if name not in own]
+        coarse = times.parquet_table(connection, found.paths, in_list(found.paths), folders)
+        if coarse is None:
+            _forget_extremes(connection, rows, [name for name, f in known.items() if f.kind == "float"])
+        else:
+            times.register(connection, SOURCE, coarse)
         schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
     except duckdb.Error:
         raise DataError(

@@ -65,6 +65,7 @@ class Spark(sql.Engine):
     def __init__(self, frame: Any, *, progress: bool) -> None:
         self.session = frame.sparkSession
         self.progress = progress
+        self.salt = _salt()
         self.views: list[str] = []
         self.source = self._view(frame)
 
@@ -127,6 +128,26 @@ class Spark(sql.Engine):
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
 
+    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
+        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
+
+        A draw is a hash of the salt, the unit, the bin and the row's place among its unit's rows in the
+        order of their bins. Rows of one place differ in nothing else, so what a unit keeps is a function
+        of its own rows and the salt: a stage that Spark runs again, after a machine was lost, keeps the same,
+        in whatever order the rows come. With ``rand()`` it might keep others, while some of the first choice
+        had been counted already. For every salt, known or not, a unit counts at most ``limit`` times.
+        """
+        who = exp.alias_(self.text(sql.column("unit")), "who", quoted=True)
+        named = sql.select(["unit", "bin"]).select(who).from_(rows.subquery("r"))
+        # A collation may take different texts for one unit: these have an order too.
+        placed = sql.select(["unit", "who", "bin"], place=_rank("bin", "who")).from_(named.subquery("r"))
+        salted = [exp.Literal.string(self.salt), *(sql.column(c) for c in ("who", "bin", "place"))]
+        draw = exp.Anonymous(this="XXHASH64", expressions=salted)
+        drawn = sql.select(["unit", "bin", "place"], draw=draw).from_(placed.subquery("r"))
+        ranked = sql.select(["bin"], rank=_rank("draw", "place")).from_(drawn.subquery("r"))
+        few = exp.LTE(this=sql.column("rank"), expression=exp.Literal.number(limit))
+        return sql.select(["bin"]).from_(ranked.subquery("r")).where(few)
+
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
         with _errors(self.name), watching(self.name, self._share, shown=self.progress):
@@ -156,6 +177,16 @@ class Spark(sql.Engine):
         frame.createTempView(name)
         self.views.append(name)
         return exp.table_(exp.to_identifier(name, quoted=True))
+
+
+def _salt() -> str:
+    # It decides which of a unit's records are kept, never how many, so no privacy rests on it.
+    return uuid.uuid4().hex
+
+
+def _rank(*order: str) -> exp.Expression:
+    ordered = exp.Order(expressions=[exp.Ordered(this=sql.column(c)) for c in order])
+    return exp.Window(this=exp.RowNumber(), partition_by=[sql.column("unit")], order=ordered)
 
 
 @contextmanager

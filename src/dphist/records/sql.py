@@ -11,6 +11,9 @@ import numpy as np
 import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel, UnsupportedError
+
+from dphist.errors import UsageError
 
 # A "local" time is what a clock showed, an "instant" has a time zone; "time" is a time of day or a span.
 Kind: TypeAlias = Literal[
@@ -99,8 +102,17 @@ class Engine(ABC):
 
 
 def generate(query: exp.Expression, dialect: str) -> str:
-    """Return the query as text of a dialect; comments are left behind."""
-    return query.sql(dialect, comments=False)
+    """Return the query as text of a dialect; comments are left behind, and nothing else may be.
+
+    A part that a dialect lacks would be left out with no more than a line in the log. Without its TRY(...),
+    for example, an expression could fail for one record, and the failure would tell of it.
+    """
+    try:
+        return query.sql(dialect, comments=False, unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError:
+        raise UsageError(
+            "the question needs something that this engine's SQL lacks; write the expression otherwise."
+        ) from None
 
 
 def select(carried: list[str], **named: exp.Expression) -> exp.Select:

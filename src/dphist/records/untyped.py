@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.errors import UsageError
-from dphist.records import files
+from dphist.records import files, times
 from dphist.records.cells import written
 from dphist.records.duck import SOURCE, Duck, in_list, quoted
 from dphist.records.sql import Field
@@ -85,13 +85,13 @@ class ObjectDuck(Duck):
             raise UsageError("two columns of the table have the same name; rename one.")
         kinds = zip(self.names, frame.dtypes, strict=True)
         self.untyped = frozenset(name for name, dtype in kinds if is_object(dtype))
-        connection.register(SOURCE, self._typed(frame.iloc[:0], self.names))
+        times.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn the columns that the query names into text, and run it."""
         asked = {node.name for node in query.find_all(exp.Column)}
         used = [name for name in self.names if name in asked] or self.names[:1]
-        self.connection.register(SOURCE, self._typed(self.frame, used))
+        times.register(self.connection, SOURCE, self._typed(self.frame, used))
         return super().run(query)
 
     def _typed(self, frame: Any, names: list[str]) -> Any:
