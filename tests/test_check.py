@@ -124,7 +124,7 @@ def untyped_sources(folder):
         rows = [mark.join("" if c is None else f'"{c}"' for c in line.values()) for line in lines]
         yield written(folder / f"a{ending}", "\n".join([mark.join(CELLS), *rows, ""])), {}
     yield written(folder / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines)), {}
-    yield written(folder / "a.json", json.dumps(lines)), {}
+    yield written(folder / "a.json", json.dumps(lines)), {"well_formed": True}
     with sqlite3.connect(folder / "a.sqlite") as database:
         database.execute("CREATE TABLE t (age, kind, who)")
         database.executemany("INSERT INTO t VALUES (?, ?, ?)", list(zip(*CELLS.values(), strict=True)))
@@ -143,6 +143,14 @@ def test_every_source_without_types_tells_the_same(tmp_path):
             data, Domain((*AGES.axes, *KINDS.axes)), columns=("age", "kind"), where="who = 'p'", **options
         )
         assert left_out(both) == {"filtered": 4, "unreadable": 2}, data
+
+
+def test_people_are_told_over_all_parts_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("dphist.records.lines.BLOCK", 7)
+    monkeypatch.setattr("dphist.records.untyped._PART", 20)
+    path = written(tmp_path / "a.csv", "age,who\n" + "5,p\n6,q\n" * 20)
+    found = agrees(path, AGES, columns="age", unit="who", max_contributions=3)
+    assert left_out(found) == {"bounded": 34}
 
 
 def test_every_source_with_types_tells_the_same(tmp_path):

@@ -316,7 +316,7 @@ def as_sqlite(path: Path) -> Path:
 def test_every_file_format(tmp_path, name, write):
     path = write(tmp_path / name)
     for given_as in (path, str(path)):
-        result = count(given_as, AGE, columns="age")
+        result = count(given_as, AGE, columns="age", well_formed=name == "r.json")
         assert np.array_equal(result.values, AGE_COUNTS)
         assert result.sensitivity == 1
         assert result.unit == "one record"
@@ -863,7 +863,6 @@ def broken(tmp_path: Path, what: str) -> tuple[str, bytes]:
         "cut parquet": ("c.parquet", parquet[:-50]),
         "hollow parquet": ("h.parquet", b"PAR1" + b"\0" * 40 + b"PAR1"),
         "tiny parquet": ("y.parquet", b"PAR1"),
-        "csv as json": ("j.jsonl", b"age\n1\n2\n"),
         "text as database": ("d.duckdb", b"age\n1\n"),
         "cut duckdb": ("e.duckdb", b"\0" * 8 + b"DUCK" + b"\0" * 500),
         "cut sqlite": ("f.sqlite", b"SQLite format 3\0" + b"\1" * 500),
@@ -888,7 +887,6 @@ def broken(tmp_path: Path, what: str) -> tuple[str, bytes]:
         "cut parquet",
         "hollow parquet",
         "tiny parquet",
-        "csv as json",
         "text as database",
         "cut duckdb",
         "cut sqlite",
@@ -909,14 +907,12 @@ def test_files_that_are_not_what_they_say(tmp_path, what):
 
 
 def test_paths_that_lead_nowhere(tmp_path):
-    as_csv(tmp_path / "star*.csv")
     (tmp_path / "void").mkdir()
     for path, words in (
         (tmp_path / "nobody.csv", "no file"),
         (tmp_path / "void", "no data files"),
         (str(tmp_path / "*.parquet"), "no file matches"),
         ("https://example.org/x.csv", "download"),
-        (tmp_path / "star*.csv", "rename"),
         ("x" * 5000 + ".csv", "path"),
         ("nul\0.csv", "no file"),
     ):
@@ -939,7 +935,6 @@ SECRET = "Hjördis-Quartz-7781"
     ("name", "content", "options"),
     [
         ("headless.csv", f"{SECRET},34\nx,1\n", {}),
-        ("text.jsonl", f'"{SECRET}"\n', {}),
         ("short.parquet", f"PAR1 {SECRET} PAR1", {}),
         ("d.sqlite", f"SQLite format 3\0 {SECRET}", {"table": "t"}),
     ],

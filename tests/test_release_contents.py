@@ -114,7 +114,17 @@ WHITELIST = {
     **{f"parameters.found.steps.shares.{key}": NOISY for key in (*_STEPS, "calibrate")},
     **{
         f"provenance.{key}": PLAN
-        for key in ["source", "column[]", "where", "outside", "table", "timezone", "dataset", "journaled"]
+        for key in [
+            "source",
+            "column[]",
+            "where",
+            "outside",
+            "table",
+            "timezone",
+            "well_formed",
+            "dataset",
+            "journaled",
+        ]
     },
     **{f"versions.{key}": MADE for key in ("dphist", "numpy", "python")},
     "created": MADE,

@@ -73,6 +73,8 @@ class Plan:
         workload: the queries that matter, by name or as pairs of bin numbers.
         post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
         table: the table or SELECT to read, when the data is a database.
+        well_formed: declares that a correct program wrote every record of a CSV, TSV or JSON file, so that a
+            newline inside quotes or an element of a JSON array cannot take other records with it.
         timezone: whose clock expressions follow; by default that of bins of time, else UTC (``zone``).
     """
 
@@ -91,6 +93,7 @@ class Plan:
     post: Post = "none"
     table: str | None = None
     timezone: str | None = None
+    well_formed: bool = False
     domain: Domain = field(init=False, repr=False)
     budget: Fraction = field(init=False, repr=False)
 
@@ -153,6 +156,7 @@ class Plan:
             "outside": self.outside,
             "table": self.table,
             "timezone": self.zone,
+            "well_formed": self.well_formed,
         }
         return self.publish(counts, book, dataset, provenance)
 
@@ -201,6 +205,7 @@ class Plan:
             "max_contributions": self.max_contributions,
             "table": self.table,
             "timezone": self.timezone,
+            "well_formed": self.well_formed,
         }
 
     def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
@@ -260,6 +265,7 @@ def histogram(
     post: Post = "none",
     table: str | None = None,
     timezone: str | None = None,
+    well_formed: bool = False,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -280,6 +286,7 @@ def histogram(
         post=post,
         table=table,
         timezone=timezone,
+        well_formed=well_formed,
     )
     return plan.release(data, ledger=ledger, dataset=dataset)
 
@@ -302,6 +309,7 @@ def histogram2d(
     post: Post = "none",
     table: str | None = None,
     timezone: str | None = None,
+    well_formed: bool = False,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -325,6 +333,7 @@ def histogram2d(
         post=post,
         table=table,
         timezone=timezone,
+        well_formed=well_formed,
     )
     return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
 

@@ -24,6 +24,7 @@ def check(
     max_contributions: options.MaxContributions = 1,
     table: options.Table = None,
     timezone: options.TimeZone = None,
+    well_formed: options.WellFormed = False,
 ) -> None:
     """Tell what becomes of the records of DATA, before the first release: NOT PRIVATE, spends nothing.
 
@@ -43,5 +44,6 @@ def check(
         max_contributions=max_contributions,
         table=table,
         timezone=timezone,
+        well_formed=well_formed,
     )
     typer.echo(repr(found))

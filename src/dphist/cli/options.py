@@ -24,3 +24,10 @@ Unit = Annotated[str | None, typer.Option(help="Column that names a person; defa
 MaxContributions = Annotated[int, typer.Option(help="Records counted per person; the others are left out.")]
 Table = Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")]
 TimeZone = Annotated[str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")]
+WellFormed = Annotated[
+    bool,
+    typer.Option(
+        "--well-formed",
+        help="Declare that a correct program wrote every record: newlines in CSV quotes, JSON arrays.",
+    ),
+]

@@ -88,6 +88,7 @@ def publish(
     ] = "none",
     table: options.Table = None,
     timezone: options.TimeZone = None,
+    well_formed: options.WellFormed = False,
     ledger: Annotated[
         Path | None, typer.Option(help="Ledger file; make one with: dphist ledger create")
     ] = None,
@@ -121,6 +122,7 @@ def publish(
         post=post,  # type: ignore[arg-type]
         table=table,
         timezone=timezone,
+        well_formed=well_formed,
     )
     if plan.budget > api.LARGE_EPSILON:
         say(
@@ -230,6 +232,7 @@ def _show_plan(
         "bins": plan.domain.n,
         "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
         "timezone": plan.zone,
+        **({"well_formed": True} if plan.well_formed else {}),
         "unit": "one record"
         if plan.unit is None
         else f"one {plan.unit} with at most {plan.max_contributions} records",

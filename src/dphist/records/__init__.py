@@ -66,6 +66,7 @@ def count(
     max_contributions: int = 1,
     table: str | None = None,
     timezone: str | None = None,
+    well_formed: bool = False,
     progress: bool = True,
 ) -> Counts:
     """Return how many records fall into each bin of the domain.
@@ -85,6 +86,9 @@ def count(
         timezone: whose clock expressions follow where they turn instants into dates, hours or text, or
             compare them with times that name no zone. By default that of an ``Instants`` axis, else UTC;
             never that of the machine, the server or the session.
+        well_formed: declares that a correct program wrote every record of the CSV, TSV or JSON. Then a quoted
+            field may hold newlines, and a JSON array is read. A single malformed record in such a file can
+            move all others, so the guarantee rests on this declaration; it is recorded in the release.
         progress: show on stderr how far a count of more than a second is, when that is a terminal.
 
     **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
@@ -116,6 +120,7 @@ def count(
     k = check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
     frame, names = as_frame(data, names)
+    text = declared(frame, well_formed)
     if frame is None:
         refuse_names(names, where, unit, table)
         # A warning of numpy's would tell that some value is huge.
@@ -126,7 +131,8 @@ def count(
 
     from dphist.records import query
 
-    with engine_of(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
+    options = {"table": table, "zone": zone, "progress": progress, **text}
+    with engine_of(frame).connect(frame, **options) as engine:
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         counting = query.counting_query(engine, domain, asked, outside=outside, max_contributions=k)
         bins, tallies = engine.run(counting)
@@ -194,6 +200,19 @@ def engine_of(frame: object) -> Any:
     from dphist.records import duck
 
     return duck
+
+
+def declared(frame: object, well_formed: bool) -> dict[str, Any]:
+    """Return what is declared of text files, for the engine that reads them."""
+    from dphist.records.files import Text
+
+    if not isinstance(well_formed, bool):
+        raise UsageError("well_formed is True or False.")
+    if isinstance(frame, Path):
+        return {"text": Text(well_formed)}
+    if well_formed:
+        raise UsageError("well_formed says how a file of CSV, TSV or JSON was written; this is no file.")
+    return {}
 
 
 def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tuple[str, ...]]:

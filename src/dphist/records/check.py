@@ -186,6 +186,7 @@ def check(
     max_contributions: int = 1,
     table: str | None = None,
     timezone: str | None = None,
+    well_formed: bool = False,
     progress: bool = True,
 ) -> Check:
     """Return what becomes of every record in a count with these arguments: exact and not private."""
@@ -193,13 +194,15 @@ def check(
     k = records.check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
     frame, names = records.as_frame(data, names)
+    text = records.declared(frame, well_formed)
     if frame is None:
         records.refuse_names(names, where, unit, table)
         with watching("the arrays", lambda: None, shown=progress):
             found = _sort_arrays(data, domain, outside)
         plain = ["value"] if len(domain.axes) == 1 else ["first value", "second value"]
         return Check(found, 0, domain=domain, columns=plain, where=None, unit=None)
-    with records.engine_of(frame).connect(frame, table=table, zone=zone, progress=progress) as engine:
+    options = {"table": table, "zone": zone, "progress": progress, **text}
+    with records.engine_of(frame).connect(frame, **options) as engine:
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         codes, groups = engine.run(sorting_query(engine, domain, asked, outside=outside))
     fates: dict[int, int] = {}
@@ -235,7 +238,7 @@ def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outs
         fate = fate.when(is_null("unit"), _code(Fate.NO_UNIT))
     sorted_ = select([] if asked.person is None else ["unit"], fate=fate.else_(_code(Fate.COUNTED)))
     rows = sorted_.from_(rows.subquery("r"))
-    return _by_person(rows, person=asked.person is not None)
+    return _by_person(rows if asked.person is None else engine.gather(rows), person=asked.person is not None)
 
 
 def _by_person(rows: exp.Select, *, person: bool) -> exp.Select:

@@ -6,6 +6,7 @@ extensions, no other file, no Python variable. DuckDB's own messages quote recor
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 from collections.abc import Iterator
@@ -157,7 +158,11 @@ class Duck(sql.Engine):
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
         with watching(self.name, self._share, shown=self.progress):
-            found = self._execute(sql.generate(query, self.dialect), fetch=True)
+            return self.tally(query)
+
+    def tally(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count the records that are in reach now."""
+        found = self._execute(sql.generate(query, self.dialect), fetch=True)
         return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
 
     def _share(self) -> float:
@@ -177,7 +182,14 @@ class Duck(sql.Engine):
 
 
 @contextmanager
-def connect(data: object, *, table: str | None, zone: str = "UTC", progress: bool) -> Iterator[Duck]:
+def connect(
+    data: object,
+    *,
+    table: str | None,
+    zone: str = "UTC",
+    text: files.Text = files.PLAIN,
+    progress: bool,
+) -> Iterator[Duck]:
     """Open a file, folder, database or dataframe for counting; everything is gone afterwards."""
     # Sorting many records may spill: to a folder only this user can read, removed at the end.
     with (
@@ -186,7 +198,12 @@ def connect(data: object, *, table: str | None, zone: str = "UTC", progress: boo
     ):
         _set_zone(connection, zone)
         if isinstance(data, Path):
-            yield _open_files(connection, files.find(data), table, progress=progress)
+            found = files.find(data)
+            if found.format in ("csv", "tsv", "json", "jsonl"):
+                yield _open_text(connection, found, table, text, Path(spill), progress=progress)
+            else:
+                _refuse_text(found.name, text)
+                yield _open_files(connection, found, table, progress=progress)
             return
         if table is not None:
             raise UsageError("table goes with a database file; this is a table already.")
@@ -233,6 +250,7 @@ def _settings(spill: str) -> dict[str, Any]:
         "disabled_optimizers": "common_subexpressions",
         "memory_limit": f"{memory}MB",
         "temp_directory": spill,
+        "enable_external_file_cache": False,  # the same file holds one part of the records after another
     }
 
 
@@ -241,9 +259,39 @@ def _seal(connection: duckdb.DuckDBPyConnection, paths: tuple[Path, ...] = ()) -
     connection.execute("SET enable_progress_bar = true")  # how far it is can be asked for,
     connection.execute("SET enable_progress_bar_print = false")  # and nothing is printed to stdout
     if paths:
-        connection.execute(f"SET allowed_paths = [{', '.join(quoted(str(p)) for p in paths)}]")
+        written = {name for p in paths for name in (str(p), glob.escape(str(p)))}  # as in_list writes them
+        connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, sorted(written)))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def _refuse_table(found: files.Files, table: str | None) -> None:
+    if table is not None:
+        raise UsageError(f"table goes with a database file, and {found.name} is {_READERS[found.format]}.")
+
+
+def _refuse_text(name: str, text: files.Text) -> None:
+    if text != files.PLAIN:
+        raise UsageError(f"well_formed says how CSV, TSV or JSON was written, and {name} is none of these.")
+
+
+def _open_text(
+    connection: duckdb.DuckDBPyConnection,
+    found: files.Files,
+    table: str | None,
+    text: files.Text,
+    spill: Path,
+    *,
+    progress: bool,
+) -> Duck:
+    from dphist.records.untyped import CsvDuck, JsonDuck  # it builds on this module
+
+    _refuse_table(found, table)
+    chunk = spill / "records.txt"
+    chunk.touch(mode=0o600)
+    _seal(connection, (chunk,))  # the records reach it through this file, a part at a time
+    made = CsvDuck if found.format in ("csv", "tsv") else JsonDuck
+    return made(connection, found, text, chunk, progress=progress)
 
 
 def _open_files(
@@ -256,16 +304,9 @@ def _open_files(
         from dphist.records.sqlite import SqliteDuck  # it builds on this module
 
         return SqliteDuck(connection, found, table, progress=progress)
-    if table is not None:
-        raise UsageError(f"table goes with a database file, and {found.name} is {_READERS[found.format]}.")
+    _refuse_table(found, table)
     _seal(connection, found.paths)
-    from dphist.records.untyped import CsvDuck, JsonDuck  # it builds on this module
-
     try:
-        if found.format in ("csv", "tsv"):
-            return CsvDuck(connection, found, progress=progress)
-        if found.format in ("json", "jsonl"):
-            return JsonDuck(connection, found, progress=progress)
         engine = Duck(connection, found.name, progress=progress)
         rows = f"read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
         connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {rows}")
@@ -280,8 +321,7 @@ def _open_files(
         schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
     except duckdb.Error:
         raise DataError(
-            f"{found.name} could not be read as {_READERS[found.format]}: it is damaged, cut short or not "
-            "what its ending says. Open it and check its first and last lines."
+            f"{found.name} could not be read as Parquet: it is damaged or not what its ending says."
         ) from None
     if any(schema != schemas[0] for schema in schemas):
         raise DataError(
@@ -380,5 +420,5 @@ def identifier(name: str) -> str:
 
 
 def in_list(paths: tuple[Path, ...]) -> str:
-    """Return paths as a list of DuckDB's SQL."""
-    return f"[{', '.join(quoted(str(p)) for p in paths)}]"
+    """Return paths as a list of DuckDB's SQL; its functions would take ``[ ] * ?`` in them for patterns."""
+    return f"[{', '.join(quoted(glob.escape(str(p))) for p in paths)}]"

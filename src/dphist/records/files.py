@@ -5,16 +5,19 @@ The checks read the first and last bytes only. No message quotes what a file hol
 
 from __future__ import annotations
 
-import csv
 import difflib
 import glob
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import unquote
 
 from dphist.errors import DataError, DphistError, UsageError
+from dphist.records import lines
 
 Format: TypeAlias = Literal["csv", "tsv", "json", "jsonl", "parquet", "duckdb", "sqlite"]
 
@@ -29,7 +32,6 @@ _TEXT: dict[str, Format] = {
 _DATABASE = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3", ".db3")
 _PARQUET = (".parquet", ".pq")
 _KNOWN = ", ".join([*_TEXT, *_PARQUET, *_DATABASE]) + " (and .csv.gz and so on)"
-_LONGEST = 1 << 20  # characters of a header line
 _SQLITE_MAGIC = b"SQLite format 3\0"
 
 
@@ -43,10 +45,19 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Text:
+    """What is declared of text files before any of their records is read."""
+
+    well_formed: bool = False  # a correct program wrote every record
+
+
+PLAIN = Text()
+
+
+@dataclass(frozen=True)
 class Header:
     """What the first line of delimited text says."""
 
-    skip: int  # empty lines before it
     delimiter: str
     names: tuple[str, ...]
 
@@ -73,41 +84,66 @@ def find(path: Path) -> Files:
     return Files(first, tuple(found), str(path))
 
 
-def header(found: Files) -> Header:
+def header(found: Files, text: Text) -> Header:
     """Return the header of delimited text; all files must have the same."""
-    headers = [_header(path, found.format) for path in found.paths]
+    headers = [_header(path, found.format, text) for path in found.paths]
     if any(other != headers[0] for other in headers):
         raise DataError(f"the files of {found.name} differ in their first lines; name those that agree.")
     return headers[0]
 
 
-def _header(path: Path, format: Format) -> Header:
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
+def records(path: Path, format: Format, text: Text) -> Iterator[bytes]:
+    """Yield the records of a text file in blocks, the header left behind; see ``lines`` for what one is."""
     try:
-        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
-            skip, line = 0, file.readline(_LONGEST)
-            while line and not line.strip():
-                skip, line = skip + 1, file.readline(_LONGEST)
-            # The delimiter is told by the header alone: what the records hold has no say.
-            delimiter = "\t" if format == "tsv" else max(",;\t|", key=_outside_quotes(line).count)
-            rest = iter(lambda: file.readline(_LONGEST), "")
-            cells = next(csv.reader(_first_then(line, rest), delimiter=delimiter), [])
-    except (OSError, EOFError, csv.Error):
+        if format in ("csv", "tsv"):
+            yield from _split_header(path, text)[1]
+        else:
+            blocks = lines.raw(path)
+            yield from lines.whole_lines(lines.elements(blocks) if format == "json" else blocks)
+    except (OSError, EOFError, zlib.error):
+        raise DataError(f"{path} cannot be read: it is damaged, cut short or on a lost drive.") from None
+
+
+def folders(found: Files) -> list[dict[str, str | None]]:
+    """Return what folders named key=value say of each file; nothing unless all files have the same keys."""
+    said = [dict(p.split("=", 1) for p in path.parts[:-1] if "=" in p.strip("=")) for path in found.paths]
+    if any(list(other) != list(said[0]) for other in said):
+        return [{} for _ in said]
+    return [
+        {k: None if v == "__HIVE_DEFAULT_PARTITION__" else unquote(v) for k, v in one.items()} for one in said
+    ]
+
+
+def _split_header(path: Path, text: Text) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first line that is not blank, and the blocks of records behind it."""
+    blocks = (lines.whole_records if text.well_formed else lines.whole_lines)(lines.raw(path))
+    for block in blocks:
+        start = end = 0
+        while start < len(block) and not block[start:end].strip():
+            start, end = end, block.index(b"\n", end) + 1
+            while text.well_formed and block.count(b'"', start, end) % 2:
+                end = block.index(b"\n", end) + 1
+        if start < len(block):
+            return block[start:end], chain([block[end:]], blocks)
+    return b"", iter(())
+
+
+def _header(path: Path, format: Format, text: Text) -> Header:
+    try:
+        line = lines.clean(_split_header(path, text)[0]).decode().rstrip("\n")
+    except (OSError, EOFError, zlib.error):
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
+    # The delimiter is told by the header alone: what the records hold has no say.
+    delimiter = "\t" if format == "tsv" else max(",;\t|", key=_outside_quotes(line).count)
     names: list[str] = []
-    for at, cell in enumerate(cells):
+    for at, cell in enumerate(lines.split(line, delimiter)):
         name = stem = cell.strip() or f"column{at}"
         again = 0
         while name.casefold() in (n.casefold() for n in names):
             again += 1
             name = f"{stem}_{again}"
         names.append(name)
-    return Header(skip, delimiter, tuple(names))
-
-
-def _first_then(line: str, rest: Iterator[str]) -> Iterator[str]:
-    yield line
-    yield from rest
+    return Header(delimiter, tuple(names))
 
 
 def _outside_quotes(line: str) -> str:
@@ -133,8 +169,6 @@ def _list(path: Path) -> list[Path]:
                 raise DataError(f"the folder {text} holds no data files. These endings are read: {_KNOWN}.")
             return found
         if path.exists():
-            if set(text) & set("*?"):  # the engine would read it as a pattern and open other files too
-                raise UsageError(f"the name of {text} holds a * or a ?; rename the file.")
             return [path]
     except PermissionError:
         raise DataError(f"{text} may not be read by this user; ask for permission to read it.") from None
@@ -187,11 +221,16 @@ def _format(path: Path) -> Format | None:
 
 
 def _check(path: Path, format: Format | None) -> None:
-    """Refuse a file that is empty, unreadable, cut short or not of its format."""
+    """Refuse a file that is unreadable, cut short or not of its format.
+
+    JSON has no header: its first bytes belong to a record, so they are not looked at, and none need be there.
+    """
     try:
+        head = _head(path, format)
+        if format in ("json", "jsonl"):
+            return
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty; a file of records has at least a header.")
-        head = _head(path)
         if format == "parquet":
             with path.open("rb") as file:
                 file.seek(-min(4, path.stat().st_size), 2)
@@ -202,25 +241,19 @@ def _check(path: Path, format: Format | None) -> None:
                 raise DataError(f"{path} is a Parquet file that was cut short; copy it again.")
         elif format is not None and not head.strip():
             raise DataError(f"{path} is empty; a file of records has at least a header.")
-        elif format is not None and (b"\0" in _start(head, format) or head[:4] in (b"PAR1", b"PK\3\4")):
+        # A NUL behind the header is in a record, which must not stop the others.
+        elif format is not None and (b"\0" in head.partition(b"\n")[0] or head[:4] in (b"PAR1", b"PK\3\4")):
             raise DataError(
                 f"{path} is not a text file, whatever its ending says; give it the ending of its format, "
                 "or save it again as UTF-8 text."
             )
-        elif format in ("json", "jsonl") and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
-            raise DataError(f"{path} does not begin like JSON, whatever its ending says.")
     except PermissionError:
         raise DataError(f"{path} may not be read by this user; ask for permission to read it.") from None
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         raise DataError(f"{path} cannot be read; it may be damaged or on a lost drive.") from None
 
 
-def _start(head: bytes, format: Format) -> bytes:
-    # The header, or how a record begins: a NUL inside a record must not stop the others.
-    return head.partition(b"\n")[0] if format in ("csv", "tsv") else head[:4]
-
-
-def _head(path: Path) -> bytes:
+def _head(path: Path, format: Format | None) -> bytes:
     with path.open("rb") as file:
         head = file.read(4096)
     if path.suffix.lower() == ".gz":
@@ -231,7 +264,7 @@ def _head(path: Path) -> bytes:
                 return file.read(4096)
         except EOFError:
             raise DataError(f"{path} was cut short; copy it again.") from None
-    if head[:2] == b"\x1f\x8b":
+    if head[:2] == b"\x1f\x8b" and format not in ("json", "jsonl"):
         raise DataError(f"{path} is compressed with gzip; let its name end in .gz.")
     return head
 

@@ -87,6 +87,10 @@ class Engine(ABC):
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query; return the bins that occur and how often."""
 
+    def gather(self, rows: exp.Select) -> exp.Select:
+        """Return these rows of all records at once, where an engine reads the records in parts."""
+        return rows
+
     def bound(self, rows: exp.Select, limit: int) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null."""
         rank = exp.Window(

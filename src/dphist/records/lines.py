@@ -1,0 +1,171 @@
+"""The records of a text file: its physical lines, each read by itself.
+
+One record must not move another, so what a line means is a function of that line alone:
+
+* A line ends at a newline (with the carriage return before it) or with the file. No quote opened in a
+  line reaches into the next. A carriage return elsewhere is a space.
+* Bytes that are not UTF-8, and NUL, are U+FFFD.
+* Of delimited text, a quoted field ends at the latest with its line; what stands between its closing quote
+  and the next delimiter belongs to it; a quote inside a bare field is a character.
+* A line of more than ``LONGEST`` bytes is left out.
+
+Two kinds of files cannot be cut so: delimited text with newlines inside quoted fields, and JSON arrays. Who
+declares them ``well_formed`` says that a correct program wrote every record of them; then a newline inside
+quotes, or a comma inside an element, ends no record, and one more record still moves no other.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+BLOCK = 1 << 18  # bytes taken at a time: what a processor keeps near
+LONGEST = 1_000_000  # bytes of a line; DuckDB takes twice as many
+UNKNOWN = "\N{REPLACEMENT CHARACTER}".encode()
+
+
+def raw(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, uncompressed and without a byte order mark, a block at a time."""
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        first = file.read(BLOCK)
+        yield first.removeprefix(codecs.BOM_UTF8)
+        while block := file.read(BLOCK):
+            yield block
+
+
+def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole lines; the last one need not have had its newline."""
+    rest = b""
+    for block in blocks:
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:  # of what is too long in any case, no more is kept than tells so
+            rest = (rest + block)[: LONGEST + 1]
+    if rest:
+        yield rest + b"\n"
+
+
+def whole_records(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole records of well-formed delimited text, which end at newlines outside quotes."""
+    rest = b""
+    for block in blocks:
+        text = rest + block
+        end = _last_end(text)
+        if not end and len(text) > 8 * LONGEST:  # no correct writer made this: memory must not grow with it
+            end = text.rfind(b"\n") + 1 or len(text)
+        if end:
+            yield text[:end]
+        rest = text[end:]
+    if rest:
+        yield rest + b"\n"
+
+
+def _last_end(text: bytes) -> int:
+    """Return where the last whole record ends: behind a newline before which the number of quotes is even."""
+    if text.count(b'"') % 2 == 0:
+        end = text.rfind(b"\n") + 1
+        if text.count(b'"', end) % 2 == 0:
+            return end
+    # Before the last quote of an odd number, or of the field that the last newline lies in.
+    bytes_ = np.frombuffer(text, dtype=np.uint8)
+    marks = np.flatnonzero((bytes_ == 34) | (bytes_ == 10))
+    is_quote = bytes_[marks] == 34
+    ends = marks[~is_quote & (np.cumsum(is_quote) % 2 == 0)]
+    return int(ends[-1]) + 1 if ends.size else 0
+
+
+def elements(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text of well-formed JSON with every element of a top-level array on a line of its own."""
+    from dphist.kernels.text import elements_to_lines  # compiled code takes a while to load
+
+    depth = state = 0
+    for block in blocks:
+        text = np.frombuffer(block, dtype=np.uint8).copy()
+        depth, state = elements_to_lines(text, depth, state)
+        yield text.tobytes()
+
+
+def clean(block: bytes, delimiter: str = "\1") -> bytes:
+    """Return lines of valid UTF-8 without NUL and carriage returns; the delimiter \\1 stands for none."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+    for control in b"\0\1" if delimiter == "\1" else b"\0":
+        block = block.replace(bytes((control,)), UNKNOWN)
+    if not block.isascii():
+        try:
+            block.decode()
+        except UnicodeDecodeError:
+            block = block.decode("utf-8", "replace").encode()  # a newline is part of no broken character
+    return block
+
+
+def short(block: bytes) -> bytes:
+    """Return the lines that are not too long."""
+    if _all_short(block):
+        return block
+    return b"".join(line for line in block.splitlines(keepends=True) if len(line) <= LONGEST + 1)
+
+
+def _all_short(block: bytes) -> bool:
+    start = 0
+    while start < len(block):
+        start = block.rfind(b"\n", start, start + LONGEST + 1) + 1
+        if not start:
+            return False
+    return True
+
+
+def requoted(block: bytes, delimiter: str) -> bytes:
+    """Return the lines with those written anew whose quotes no correct writer would have left so."""
+    if b'"' not in block:
+        return block
+    from dphist.kernels.text import stray_quotes  # compiled code takes a while to load
+
+    text = np.frombuffer(block, dtype=np.uint8)
+    parts, done = [], 0
+    begin, end = stray_quotes(text, 0, ord(delimiter))
+    while begin >= 0:
+        parts += [block[done:begin], _written(split(block[begin : end - 1].decode(), delimiter), delimiter)]
+        done = end
+        begin, end = stray_quotes(text, end, ord(delimiter))
+    return b"".join([*parts, block[done:]]) if parts else block
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of one line, whatever its quotes are like."""
+    cells, at = [], 0
+    while True:
+        inside: list[str] = []
+        if line.startswith('"', at):
+            at = _unquote(line, at + 1, inside)
+        end = line.find(delimiter, at)
+        cells.append("".join(inside) + line[at : end if end >= 0 else None])
+        if end < 0:
+            return cells
+        at = end + 1
+
+
+def _unquote(line: str, at: int, inside: list[str]) -> int:
+    """Take what stands between quotes, from behind the first; return where the field goes on."""
+    while True:
+        end = line.find('"', at)
+        if end < 0:
+            inside.append(line[at:])
+            return len(line)
+        inside.append(line[at:end])
+        if not line.startswith('"', end + 1):
+            return end + 1
+        inside.append('"')
+        at = end + 2
+
+
+def _written(cells: list[str], delimiter: str) -> bytes:
+    quoted = ('"' + cell.replace('"', '""') + '"' for cell in cells)
+    line = delimiter.join(quoted).encode() + b"\n"
+    return line if len(line) < 2 * LONGEST else b""

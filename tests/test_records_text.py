@@ -1,0 +1,412 @@
+"""Text files: what a line says is a function of that line alone, and names of files are taken literally."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dphist
+from dphist import Categories, Domain, Regular
+from dphist.errors import UsageError
+from dphist.records import count
+
+TENS = Domain((Regular(lo=0, hi=100, bins=10),))
+LABEL = Categories(("1", "a", "he said", "x,y", 'q"q'), other=True, null=True)
+CELLS = Domain((LABEL, LABEL))
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def total(path: Path | str, **options: object) -> int:
+    return int(count(path, TENS, columns="a", progress=False, **options).values.sum())
+
+
+def cells(path: Path, **options: object) -> np.ndarray:
+    """Count the two columns of a file, nulls and unknown text too: every record is somewhere."""
+    return count(path, CELLS, columns=("a", "b"), progress=False, **options).values
+
+
+@contextlib.contextmanager
+def small_parts(block: int = 7, part: int = 20) -> Iterator[None]:
+    """Let the ends of blocks and parts fall everywhere."""
+    from dphist.records import lines, untyped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK", block)
+        patch.setattr(untyped, "_PART", part)
+        yield
+
+
+# --- delimited text -----------------------------------------------------------------------------------------
+
+DIRTY = {
+    "unclosed quote": b'5,"he said',
+    "quote alone": b'"',
+    "quote in the middle": b'5,12" pipe',
+    "text behind a quote": b'5,"a"b',
+    "three quotes": b'5,"""',
+    "space before a quote": b'5, "x',
+    "backslash": b'5,"a\\"',
+    "not UTF-8": b"5,caf\xe9",
+    "cut character": b"5,\xe2\x82",
+    "NUL": b"5,a\0b",
+    "carriage return": b"5,x\r6,y",
+    "quoted carriage return": b'5,"x\r6,y',
+    "too few": b"5",
+    "too many": b"5,6,7,8,9",
+    "only delimiters": b",,,,,,",
+    "too long": b"5," + b"x" * 3_000_000,
+    "long and quoted": b'5,"' + b'x"' * 700_000,
+    "long before": b"x" * 3_000_000 + b",5",
+    "blank": b"",
+    "spaces": b"   ",
+    "comment": b"# 5,6",
+    "header again": b"a,b",
+}
+
+
+@pytest.mark.parametrize("dirty", DIRTY.values(), ids=DIRTY)
+@pytest.mark.parametrize("at", [0, 1500, 3000], ids=["first", "middle", "last"])
+def test_a_dirty_line_moves_no_other(tmp_path, dirty, at):
+    clean = [b"5,x"] * 3000
+    path = tmp_path / "r.csv"
+    for end in (b"\n", b"\r\n"):
+        path.write_bytes(end.join([b"a,b", *clean[:at], dirty, *clean[at:]]) + end)
+        assert total(path) in (3000, 3001)
+
+
+def test_every_dirty_line_counts_as_it_is_documented(tmp_path):
+    path = tmp_path / "r.csv"
+
+    def read(line: bytes) -> tuple[str, ...]:
+        path.write_bytes(b"a,b\n" + line + b"\n")
+        found = np.flatnonzero(cells(path))
+        assert found.size == 1
+        names = (*LABEL.labels, "other", "null")
+        return tuple(names[i] for i in np.unravel_index(found[0], CELLS.shape))
+
+    assert read(b'1,"he said') == ("1", "he said")
+    assert read(b'1,"x,y') == ("1", "x,y")
+    assert read(b'1,"x",y') == ("1", "other")
+    assert read(b'1,q"q') == ("1", 'q"q')
+    assert read(b'1,"q"q') == ("1", "other")  # qq
+    assert read(b'1,"q""q') == ("1", 'q"q')
+    assert read(b'1,"he" said') == ("1", "he said")
+    assert read(b"1,he\rsaid") == ("1", "he said")
+    assert read(b"1") == ("1", "null")
+    assert read(b"1,a,2,3") == ("1", "a")
+    assert read(b"1,\xff") == ("1", "other")
+
+
+MARKS = st.sampled_from(
+    [b'"', b'""', b",", b"\r", b"a", b"1", b" ", b"\0", b"\xff", b"\xc3", b"\xa9", b"\\", b"#"]
+)
+LINE = st.lists(MARKS, max_size=8).map(b"".join)
+
+
+@FEW
+@given(
+    before=st.lists(LINE, max_size=5), after=st.lists(LINE, max_size=5), last=st.sampled_from([b"", b"\n"])
+)
+def test_the_records_of_a_file_are_those_of_its_lines(tmp_path, before, after, last):
+    """Counts of lines add up: reading is a function of each line alone, wherever blocks and parts end."""
+
+    def read(lines: list[bytes], last: bytes = b"\n") -> np.ndarray:
+        path = tmp_path / "r.csv"
+        path.write_bytes(b"\n".join([b"a,b", *lines]) + (last if lines else b"\n"))
+        return cells(path)
+
+    apart = read(before) + read(after)
+    with small_parts():
+        together = read([*before, *after], last)
+    if last or not (before + after) or (before + after)[-1].strip(b"\r"):
+        assert together.tolist() == apart.tolist()
+    assert np.abs(together - apart).sum() <= 1
+    assert apart.sum() <= len(before) + len(after)
+
+
+@FEW
+@given(
+    st.lists(st.tuples(*[st.sampled_from(["1", "a", "he said", "x,y", 'q"q', "é", " 1"])] * 2), max_size=9)
+)
+def test_what_a_correct_writer_wrote_is_read_back(tmp_path, rows):
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([("a", "b"), *rows])
+    path = tmp_path / "r.csv"
+    path.write_text(made.getvalue())
+    known = {label: i for i, label in enumerate(LABEL.labels)}
+    expected = np.zeros(CELLS.n, dtype=np.int64)
+    for row in rows:
+        first, second = (known.get(cell, len(known)) for cell in row)
+        expected[first * LABEL.n + second] += 1
+    with small_parts():
+        assert cells(path).tolist() == expected.tolist()
+    assert cells(path, well_formed=True).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(("name", "mark"), [("r.csv", ";"), ("r.csv", "\t"), ("r.csv", "|"), ("r.tsv", "\t")])
+def test_every_delimiter(tmp_path, name, mark):
+    lines = ["a,b", '1,"x,y"', '1,"he said', 'a,12" pipe', "1,a"]
+    path = tmp_path / name
+    path.write_text("\n".join(lines).replace(",", mark).replace(f"x{mark}y", "x,y"))
+    grid = cells(path).reshape(CELLS.shape)
+    assert grid[0].tolist() == [0, 1, 1, 1, 0, 0, 0]
+    assert grid[1].tolist() == [0, 0, 0, 0, 0, 1, 0]
+
+
+def test_marks_ends_and_compression_change_nothing(tmp_path):
+    lines = [b"a,b", b"", b"1,a", b'1,"he said', b"1,a", b"5"]
+    plain = tmp_path / "r.csv"
+    plain.write_bytes(b"\n".join(lines) + b"\n")
+    expected = cells(plain).tolist()
+    assert sum(expected) == 4
+    for content in (
+        b"\n".join(lines),
+        b"\r\n".join(lines),
+        b"\xef\xbb\xbf" + b"\n".join(lines),
+        b"\n\r\n" + b"\n".join(lines),
+    ):
+        plain.write_bytes(content)
+        assert cells(plain).tolist() == expected
+    packed = tmp_path / "p.csv.gz"
+    packed.write_bytes(gzip.compress(b"\n".join(lines)))
+    assert cells(packed).tolist() == expected
+
+
+def test_one_dirty_file_moves_no_other(tmp_path):
+    for at in range(3):
+        (tmp_path / f"{at}.csv").write_text('a,b\n5,x\n5,"he said')
+    with small_parts():
+        assert total(tmp_path) == 6
+    assert total(tmp_path) == 6
+
+
+def test_a_person_is_bounded_over_all_parts_of_a_file(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("a,who\n" + "5,ann\n15,bob\n5,ann\n,ann\n5,\n" * 30)
+    with small_parts(part=50):
+        found = count(path, TENS, columns="a", unit="who", max_contributions=3, progress=False).values
+    assert found.tolist() == [3, 3, 0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_folders_named_by_a_key_are_columns(tmp_path):
+    for name, rows in (("y=1", 3), ("y=a%20b", 2), ("y=__HIVE_DEFAULT_PARTITION__", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "r.csv").write_text("a,b\n" + "5,x\n" * rows)
+        (tmp_path / name / "r.jsonl").write_text('{"a": 5}\n' * rows)
+    years = Domain((Categories(("1", "a b"), null=True),))
+    for ending in ("csv", "jsonl"):
+        found = count(f"{tmp_path}/*/*.{ending}", years, columns="y", where="a = 5", progress=False)
+        assert found.values.tolist() == [3, 2, 1]
+    (tmp_path / "r.csv").write_text("a,b\n5,x\n")
+    assert total(f"{tmp_path}/**/*.csv") == 7  # not all files have the key
+
+
+# --- declared well-formed -----------------------------------------------------------------------------------
+
+
+def test_newlines_inside_quotes_need_a_declaration(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b'"a",b\r\n5,"he\r\nsaid ""x"", 6\n"\n6,z\n' * 1 + b'7,"\n\n\n"\n' * 9)
+    assert total(path, well_formed=True) == 11
+    with small_parts():
+        assert total(path, well_formed=True) == 11
+    assert total(path) == 2 + 9  # each line is a record, and these begin with a number
+
+
+def test_a_header_over_two_lines_needs_a_declaration(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text('\n"age\nof all",a\n1,5\n2,5\n')
+    assert total(path, well_formed=True) == 2
+
+
+def test_a_release_says_what_was_declared(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text('a,b\n5,"x\ny"\n')
+    options = {"bins": 10, "range": (0, 100), "epsilon": 1, "column": "a", "ledger": dphist.MemoryLedger()}
+    assert dphist.histogram(path, **options).provenance["well_formed"] is False
+    assert dphist.histogram(path, **options, well_formed=True).provenance["well_formed"] is True
+
+
+def test_what_is_no_text_file_cannot_be_declared_well_formed(tmp_path):
+    with pytest.raises(UsageError, match="well_formed"):
+        count([1.0], TENS, well_formed=True)
+    path = tmp_path / "r.parquet"
+    duckdb.sql("SELECT 5 AS a").write_parquet(str(path))
+    with pytest.raises(UsageError, match="well_formed"):
+        total(path, well_formed=True)
+    with pytest.raises(UsageError, match="well_formed"):
+        total(path, well_formed="yes")
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------
+
+BROKEN = {
+    "half a surrogate": b'{"a": 5, "b": "\\ud800"}',
+    "half a surrogate, raw": b'{"a": 5, "b": "\xed\xa0\x80"}',
+    "not UTF-8": b'{"a": 5, "b": "caf\xe9"}',
+    "not UTF-8 in a name": b'{"a": 5, "\xff": 1}',
+    "NUL": b'{"a": 5, "b": "\0"}',
+    "null": b"null",
+    "number": b"5",
+    "text": b'"a"',
+    "array": b"[5]",
+    "deep": b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "huge number": b'{"a": 1e999999}',
+    "long": b'{"a": 5, "b": "' + b"x" * 3_000_000 + b'"}',
+}
+CUT = {
+    "unclosed": b'{"a": 5, "b": "x',
+    "brace": b"{",
+    "control": b'{"a": 5}\1{',
+    "deep and unclosed": b'{"a": ' + b"[" * 100_000,
+    "bracket": b"]}",
+    "broken in two": b'{"a": 5,\n"b": "x"}',
+    "broken in a text": b'{"a": 5, "b": "x}\n{y"}',
+    "broken at a brace": b'{"b": {"a": 5}\n, "a": 5}',
+    "parquet": b"PAR1",
+    "gzip": b"\x1f\x8b",
+    "zip": b"PK\3\4",
+    "blank": b"",
+}
+NULLS = Domain((Categories(("5",), other=True, null=True),))
+
+
+@pytest.mark.parametrize("broken", [*BROKEN.values(), *CUT.values()], ids=[*BROKEN, *CUT])
+@pytest.mark.parametrize("at", [0, 1, 3], ids=["first", "second", "last"])
+def test_a_broken_json_line_moves_no_other_and_counts_once_at_most(tmp_path, broken, at):
+    clean = [b'{"a": 5, "b": "x"}'] * 3
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"\n".join([*clean[:at], broken, *clean[at:]]))
+    found = count(path, NULLS, columns="a", progress=False).values
+    assert found.sum() in (3, 4)
+    assert found[0] >= 3
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("at", [0, 1, 3], ids=["first", "second", "last"])
+def test_an_element_that_cannot_be_read_moves_no_other(tmp_path, broken, at):
+    clean = [b'{"a": 5,\n "b": "x, [{\\"y\\\\"}'] * 3
+    path = tmp_path / "r.json"
+    path.write_bytes(b"[" + b",".join([*clean[:at], broken, *clean[at:]]) + b"]")
+    found = count(path, NULLS, columns="a", well_formed=True, progress=False).values
+    assert found.sum() in (3, 4)
+    assert found[0] >= 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"null\n", b"5\n", b"\xef\xbb\xbf", b"   \r\n\n"])
+def test_json_lines_without_a_record_are_no_error(tmp_path, content):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(content)
+    assert count(path, NULLS, columns="a", progress=False).values.tolist() == [0, 0, 0]
+    assert count(path, NULLS, columns="a", unit="who", progress=False).values.tolist() == [0, 0, 0]
+
+
+def test_a_json_array_needs_a_declaration(tmp_path):
+    path = tmp_path / "r.json"
+    for content in (b"[]", b'[{"a": 5}]', b"null", b""):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="well_formed.*jsonl"):
+            total(path)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text('"\\[]{},:a\n é', max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('a"]', max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(
+    records=st.lists(st.dictionaries(st.sampled_from(["a", "b", "]"]), VALUES, max_size=3), max_size=5),
+    indent=st.sampled_from([None, 1]),
+    block=st.integers(1, 9),
+)
+def test_elements_of_a_json_array_are_found_wherever_blocks_end(records, indent, block):
+    from dphist.records import lines
+
+    for text in (
+        json.dumps(records, indent=indent, ensure_ascii=False).encode(),
+        b"\n".join(json.dumps(r).encode() for r in records),
+    ):
+        blocks = (text[i : i + block] for i in range(0, len(text), block))
+        found = b"".join(lines.whole_lines(lines.elements(blocks))).split(b"\n")
+        assert [json.loads(line) for line in found if line.strip()] == records
+
+
+FIELD = rb'(?:[^",\n]*|"(?:[^"\n]|"")*")'
+
+
+@given(st.lists(st.lists(st.sampled_from([b'"', b",", b"a"]), max_size=7).map(b"".join), max_size=6))
+def test_lines_with_stray_quotes_are_all_found(made):
+    from dphist.kernels.text import stray_quotes
+
+    text = np.frombuffer(b"".join(line + b"\n" for line in made), dtype=np.uint8)
+    found, end = [], 0
+    begin, end = stray_quotes(text, 0, ord(","))
+    while begin >= 0:
+        found.append(text[begin : end - 1].tobytes())
+        begin, end = stray_quotes(text, end, ord(","))
+    assert found == [line for line in made if not re.fullmatch(FIELD + b"(?:," + FIELD + b")*", line)]
+
+
+# --- names of files -----------------------------------------------------------------------------------------
+
+
+def write(path: Path, n: int) -> None:
+    """Write n records in the format that the name says."""
+    ending = path.suffix
+    if ending in (".csv", ".tsv"):
+        path.write_text(("a,b\n" + "5,x\n" * n).replace(",", "\t" if ending == ".tsv" else ","))
+    elif ending == ".jsonl":
+        path.write_text('{"a": 5}\n' * n)
+    elif ending == ".json":
+        path.write_text(json.dumps([{"a": 5}] * n))
+    elif ending == ".parquet":
+        plain = path.parent.parent / "plain.parquet"  # DuckDB writes to the name as it stands
+        duckdb.sql(f"SELECT 5 AS a FROM range({n})").write_parquet(str(plain))
+        plain.rename(path)
+    elif ending == ".duckdb":
+        with duckdb.connect(str(path)) as made:
+            made.execute(f"CREATE TABLE t AS SELECT 5 AS a FROM range({n})")
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as made:
+            made.execute("CREATE TABLE t (a INTEGER)")
+            made.executemany("INSERT INTO t VALUES (5)", [()] * n)
+            made.commit()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl", "parquet", "duckdb", "sqlite"])
+@pytest.mark.parametrize(
+    ("name", "other"), [("x[1]", "x1"), ("x*", "xy"), ("x?", "xy"), ("x[!a]", "xb"), ("x]", "x")]
+)
+def test_names_are_taken_literally(tmp_path, ending, name, other):
+    options = {"well_formed": True} if ending == "json" else {}
+    folder = tmp_path / "in[1]"
+    (tmp_path / "in1").mkdir()
+    folder.mkdir()
+    write(folder / f"{name}.{ending}", 10)
+    write(folder / f"{other}.{ending}", 99)
+    write(tmp_path / "in1" / f"{other}.{ending}", 1000)
+    one = options | ({"table": "t"} if ending in ("duckdb", "sqlite") else {})
+    assert total(folder / f"{name}.{ending}", **one) == 10
+    assert total(folder / f"{other}.{ending}", **one) == 99
+    if "table" not in one:
+        assert total(folder, **options) == 109
+        assert total(f"{tmp_path}/in[[]1]/x*.{ending}", **options) == 109
+        assert total(f"{tmp_path}/in[[]1]/x?.{ending}" if len(other) == 2 else folder, **options) >= 99
