@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from dphist.domain import Axis, Domain, Instants
 from dphist.errors import OutputError, UsageError, did_you_mean
 from dphist.groups import Floats, Ints
+from dphist.leftovers import file_beside
 
 if TYPE_CHECKING:
     import altair
@@ -105,12 +106,11 @@ class Picture:
         if ending == ".vl.json" and not _replaceable(target):
             raise OutputError(f"{str(target)!r} exists and is no picture of ours; choose another name.")
         content = self.to_png(scale=scale) if ending == ".png" else texts[ending]().encode()
-        partial = target.with_name(f".{target.name}.{os.getpid()}.{id(content)}")
         try:
-            partial.write_bytes(content)
-            partial.replace(target)
+            with file_beside(target) as partial:
+                partial.write_bytes(content)
+                partial.replace(target)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise OutputError(
                 f"{str(target)!r} cannot be written: {error.strerror}; try elsewhere."
             ) from error

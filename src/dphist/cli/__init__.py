@@ -5,52 +5,40 @@ Nothing here replaces records, a ledger or a release that was paid for, and no i
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from contextlib import suppress
-from typing import Annotated
+import threading
 
-import typer
-
-from dphist.cli import advise, check, lab, ledger, look, publish, warm
-from dphist.cli.common import CODES, Command, Commands, say
-from dphist.errors import DphistError
-from dphist.version import __version__
-
-app = typer.Typer(
-    cls=Commands,
-    help="Publish histograms under differential privacy.",
-    epilog=CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    if version:
-        typer.echo(f"dphist {__version__}")
-        raise typer.Exit
-
-
-app.command(cls=Command)(check.check)
-app.command(cls=Command)(publish.publish)
-app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
-for command in (look.plot, look.methods, look.audit, look.demo, advise.advise, lab.compare, warm.warm):
-    app.command(cls=Command)(command)
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(lab.app, name="bench")
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; every error of ours becomes one clear message and its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    """Run the command line: `dphist.cli.program`, which is imported here so that Ctrl-C ends that quietly."""
+    _fill_closed_streams()
     try:
-        app()
-    except DphistError as error:
-        say(f"error: {error}")
-        sys.exit(error.exit_code)
+        if threading.current_thread() is threading.main_thread():
+            # No file is open yet and nothing is charged: there is nothing to clean up.
+            before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+            from dphist.cli import program
+
+            signal.signal(signal.SIGINT, before)
+        else:
+            from dphist.cli import program
+        program.run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _fill_closed_streams() -> None:
+    """Put nothing in the place of closed streams, or the next file that is opened would be taken for one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: PTH123, SIM115 - for good

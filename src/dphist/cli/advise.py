@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dphist.cli.common import SCREEN, JsonFlag, print_table, say, screen_width, to_float, to_whole
-from dphist.cli.places import PICTURES, check_writable, same_file
+from dphist.cli.common import SCREEN, JsonFlag, print_table, say, screen_width, show, to_float, to_whole
+from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
 from dphist.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def advise(
     plot: Annotated[
         Path | None, typer.Option(help="Picture of error against epsilon: .png, .svg or .html.")
     ] = None,
+    overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Say which method to take, and what error to expect of it; reads no private data, spends nothing."""
@@ -56,6 +57,7 @@ def advise(
 
     if plot is not None:
         check_writable(plot, PICTURES)
+        check_free(plot, overwrite=overwrite)
         if like is not None and same_file(plot, Path(like)):
             raise OutputError(f"{plot} is what --like reads; choose another name.")
     if (epsilon is None) == (error is None):
@@ -81,12 +83,12 @@ def advise(
         advice.plot(plot)
         say(f"picture: {plot}")
     if as_json:
-        typer.echo(json.dumps(advice.to_dict()))
+        show(json.dumps(advice.to_dict()))
         return
-    typer.echo(f"{advice.question()} (simulated; no private records read, nothing spent)")
+    show(f"{advice.question()} (simulated; no private records read, nothing spent)")
     header = advice.header()
     print_table(header, advice.cells(), right=header[1:], width=max(screen_width(SCREEN), SCREEN))
-    typer.echo(advice.words())
+    show(advice.words())
     say(f"next: {_next(advice, bins, y_bins, max_contributions)}")
 
 

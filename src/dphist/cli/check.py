@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
+from dphist.cli.common import show
 
 
 def check(
@@ -46,4 +45,4 @@ def check(
         timezone=timezone,
         well_formed=well_formed,
     )
-    typer.echo(repr(found))
+    show(repr(found))

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dphist.errors import OutputError, UsageError
 from dphist.privacy.ledger import as_decimal
+from dphist.text import harmless
 
 if TYPE_CHECKING:
     from dphist.release import Release
@@ -88,10 +89,15 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "query interrupted" in str(error).lower()
 
 
+def show(text: str, *, nl: bool = True) -> None:
+    """Print a result on stdout, with nothing in it that a terminal would obey."""
+    typer.echo(harmless(text), nl=nl)
+
+
 def say(text: str) -> None:
-    """Print on stderr what is no result."""
-    with suppress(OSError):
-        typer.echo(text, err=True)
+    """Print on stderr what is no result, with nothing in it that a terminal would obey."""
+    with suppress(OSError, ValueError):
+        typer.echo(harmless(text), err=True)
 
 
 def amount(value: Fraction) -> str:
@@ -118,21 +124,22 @@ def to_whole(text: str, name: str) -> int:
 
 def show_release(release: Release) -> None:
     """Print a release as a table, thinned out to a screenful; of a grid, its total."""
-    typer.echo(repr(release))
+    show(repr(release))
     _show_values(release)
     if release.bounding:
-        typer.echo(release.bounding)
+        show(release.bounding)
 
 
 def _show_values(release: Release) -> None:
     if len(release.domain.axes) != 1:
         shape = " x ".join(str(n) for n in release.domain.shape)
-        typer.echo(f"grid of {shape} bins; records in all: {release.total()}")
-        typer.echo("ask for a part of it with: dphist query RELEASE XLO XHI YLO YHI")
+        show(f"grid of {shape} bins; records in all: {release.total()}")
+        show("ask for a part of it with: dphist query RELEASE XLO XHI YLO YHI")
         return
     from rich.cells import cell_len
 
-    names, values = release.domain.axis.names(), release.values()
+    names = [harmless(name, keep="") for name in release.domain.axis.names()]
+    values = release.values()
     low, high = release.presentable_intervals()
     shown = range(len(names)) if len(names) <= 24 else [*range(12), *range(len(names) - 12, len(names))]
     rows = []
@@ -152,7 +159,7 @@ def _show_values(release: Release) -> None:
         table.insert(12, ("…", "…", "…", ""))
     print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
     if not (low == low).any():
-        typer.echo(release.error.words)
+        show(release.error.words)
 
 
 def screen_width(otherwise: int) -> int:
@@ -195,9 +202,9 @@ def print_table(
             max_width=label if short else None,
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(harmless(cell, keep="")) for cell in row))
     # Printed by us, since Rich ends the program where a pipe is closed.
     console = Console(width=width or screen_width(160))
     with console.capture() as text:
         console.print(table)
-    typer.echo(text.get(), nl=False)
+    typer.echo(text.get(), nl=False)  # as it is: the colours are Rich's, and the cells are harmless

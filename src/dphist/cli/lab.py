@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dphist.cli.common import SCREEN, Command, Commands, Interrupted, JsonFlag, print_table, say, screen_width
+from dphist.cli.common import (
+    SCREEN,
+    Command,
+    Commands,
+    Interrupted,
+    JsonFlag,
+    print_table,
+    say,
+    screen_width,
+    show,
+)
 from dphist.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +101,7 @@ def compare(
         made = lab.run(question, out=out, jobs=jobs, backend=backend, progress=not no_progress)
         files = [] if out is None else lab.keep(made, out, command=command)
     if as_json:
-        typer.echo(json.dumps(made.to_dict()))
+        show(json.dumps(made.to_dict()))
     else:
         _show(made)
     for file in files:
@@ -126,7 +136,7 @@ def paper(
         papers.reproduce(name, out=target, quick=quick, data=data, jobs=jobs, backend=backend)
     for file, when in _times(target).items():
         if before.get(file) != when:
-            typer.echo(str(file))
+            show(str(file))
 
 
 @app.command("shapes", cls=Command)
@@ -138,7 +148,7 @@ def shapes(as_json: JsonFlag = False) -> None:
     rows = [(shape.name, shape.summary, shape.stands_for) for shape in SHAPES.values()]
     if as_json:
         names = ("name", "summary", "stands_for")
-        typer.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+        show(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
         return
     print_table(header, rows, fold=header[1:])
 
@@ -173,24 +183,24 @@ def _show(made: Comparison) -> None:
     from dphist.bench.page import ratio
 
     question = made.question
-    typer.echo(f"{METRICS[question.metric]}; workload {question.workload}; {question.trials} trials")
+    show(f"{METRICS[question.metric]}; workload {question.workload}; {question.trials} trials")
     for ranking in made.rankings:
         _show_ranking(ranking)
     if len(made.rankings) > 1:
-        typer.echo(f"\nover all {len(made.rankings)}")
+        show(f"\nover all {len(made.rankings)}")
         header = ("method", "times the best", "at worst", "competitive")
         rows = [
             (s.method, ratio(s.regret), ratio(s.worst), f"{s.among_best} of {s.rankings}")
             for s in made.overall
         ]
         print_table(header, rows, right=header[1:], width=screen_width(SCREEN))
-    typer.echo("competitive: not significantly worse than the best (paired t-test)")
+    show("competitive: not significantly worse than the best (paired t-test)")
 
 
 def _show_ranking(ranking: Ranking) -> None:
     from dphist.bench.page import duration, figure, mark, ratio
 
-    typer.echo(f"\n{ranking.title}")
+    show(f"\n{ranking.title}")
     header = ("method", "error", "95 % interval", "times the best", "time", "")
     rows = [
         (
@@ -206,4 +216,4 @@ def _show_ranking(ranking: Ranking) -> None:
     if rows:
         print_table(header, rows, right=header[1:5], width=screen_width(SCREEN))
     for method, why in ranking.failed.items():
-        typer.echo(f"{method} failed: {why}")
+        show(f"{method} failed: {why}")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table
+from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
 from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
 
@@ -49,7 +49,7 @@ def ledger_show(
 
     book = _ledger(file, dataset, read_only=True)
     if as_json:
-        typer.echo(to_json(book.entries(dataset)))
+        show(to_json(book.entries(dataset)))
         return
     rows = [
         (
@@ -67,9 +67,9 @@ def ledger_show(
     if rows:
         print_table(header, rows, right=("no", "epsilon"), fold=("dataset", "method", header[5]))
     else:
-        typer.echo("nothing was charged yet.")
+        show("nothing was charged yet.")
     for name in [dataset] if dataset is not None else book.datasets() or ["default"]:
-        typer.echo(budget_line(book, name))
+        show(budget_line(book, name))
 
 
 @app.command("create", cls=Command)
@@ -90,7 +90,7 @@ def ledger_create(
     book = Ledger.open(file, create=True)
     if wanted is not None:
         book.set_limit(dataset, wanted)
-    typer.echo(budget_line(book, dataset))
+    show(budget_line(book, dataset))
 
 
 @app.command("limit", cls=Command)
@@ -101,7 +101,7 @@ def ledger_limit(
 ) -> None:
     """Set the most a dataset may ever spend; the change itself is journaled."""
     new = None if value.casefold() == "none" else value
-    typer.echo(f"{dataset!r}: {Ledger.open(file).set_limit(dataset, new)}")
+    show(f"{dataset!r}: {Ledger.open(file).set_limit(dataset, new)}")
 
 
 @app.command("export", cls=Command)
@@ -114,7 +114,7 @@ def ledger_export(
     from dphist.privacy.ledger import to_csv, to_json
 
     entries = _ledger(file, dataset, read_only=True).entries(dataset)
-    typer.echo(to_csv(entries) if form is Form.csv else to_json(entries), nl=form is Form.json)
+    show(to_csv(entries) if form is Form.csv else to_json(entries), nl=form is Form.json)
 
 
 def ledger_path(file: Path | None) -> Path:

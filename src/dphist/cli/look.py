@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dphist.cli.common import JsonFlag, amount, print_table, say, show_release, to_float
-from dphist.cli.places import PICTURES, check_writable, same_file
+from dphist.cli.common import JsonFlag, amount, print_table, say, show, show_release, to_float
+from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
 from dphist.errors import OutputError, PrivacyError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def query(
     loaded = load(release)
     answer = _ask(loaded, part, level)
     if not as_json:
-        typer.echo(str(answer))
+        show(str(answer))
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
         if loaded.id is not None:
@@ -46,7 +46,7 @@ def query(
         return
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
     more = {"note": answer.note, "simulated": loaded.simulated, "release": loaded.id}
-    typer.echo(json.dumps(ends | more))
+    show(json.dumps(ends | more))
 
 
 def _ask(release: Release, part: list[str], level: float) -> Estimate:
@@ -84,6 +84,7 @@ def plot(
     log: Annotated[bool, typer.Option("--log", help="Logarithmic counts.")] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the error band.")] = 0.95,
     joint: Annotated[bool, typer.Option("--joint", help="A band that holds for all bins at once.")] = False,
+    overwrite: OverwriteFlag = False,
 ) -> None:
     """Draw a saved release with its error band."""
     from dphist.release import load
@@ -92,8 +93,9 @@ def plot(
     check_writable(out, PICTURES)
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
+    check_free(out, overwrite=overwrite)
     loaded.plot(out, scale="log" if log else "linear", level=level, joint=joint)
-    typer.echo(str(out))
+    show(str(out))
 
 
 def methods(as_json: JsonFlag = False) -> None:
@@ -102,7 +104,7 @@ def methods(as_json: JsonFlag = False) -> None:
 
     if as_json:
         rows = [{"name": m.name, "summary": m.summary, "citation": m.citation} for m in METHODS]
-        typer.echo(json.dumps(rows, indent=2))
+        show(json.dumps(rows, indent=2))
         return
     header = ("method", "what it does", "published by")
     print_table(header, [(m.name, m.summary, m.citation) for m in METHODS], fold=header[1:])
@@ -113,6 +115,7 @@ def audit(
     epsilon: Annotated[str, typer.Option(help="What the method shall promise.")] = "1",
     runs: Annotated[int, typer.Option(help="Runs on each of two neighbours; more see more.")] = 10_000,
     plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
+    overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Try to refute a method's promise: a lower bound on what it loses, from simulated runs alone.
@@ -126,6 +129,7 @@ def audit(
 
     if plot is not None:
         check_writable(plot, PICTURES)
+        check_free(plot, overwrite=overwrite)
     try:
         plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method, calibrate=0)
     except UsageError as error:  # a few methods need a grid
@@ -142,13 +146,13 @@ def audit(
         words = {"method": method, "claim": float(found.claim), "bound": found.bound}
         words |= {"violated": found.violated, "pair": [without, within], "event": found.event}
         words |= {"seen": list(found.seen), "tested": found.scores[0].size}
-        typer.echo(json.dumps(words | {"runs": found.runs, "beta": found.beta}))
+        show(json.dumps(words | {"runs": found.runs, "beta": found.beta}))
     else:
-        typer.echo(f"claim    epsilon {amount(found.claim)}: {verdict}")
-        typer.echo(f"bound    at least {found.bound:.3g}, but for a chance of {found.beta:g}")
-        typer.echo(f"pair     {' '.join(map(str, without))} without the record")
-        typer.echo(f"         {' '.join(map(str, within))} with it")
-        typer.echo(f"event    {found.event}")
+        show(f"claim    epsilon {amount(found.claim)}: {verdict}")
+        show(f"bound    at least {found.bound:.3g}, but for a chance of {found.beta:g}")
+        show(f"pair     {' '.join(map(str, without))} without the record")
+        show(f"         {' '.join(map(str, within))} with it")
+        show(f"event    {found.event}")
     if plot is not None:
         overlap_chart(
             {"without the record": found.scores[0], "with it": found.scores[1]},

@@ -7,9 +7,13 @@ import glob
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dphist.errors import OutputError
 
+OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Let the picture replace a file.")]
 RELEASES, PICTURES = (".json", ".csv", ".parquet"), (".png", ".svg", ".html", ".vl.json")
 
 
@@ -57,6 +61,12 @@ def _would_be_read(data: str, place: Path) -> bool:
     return fnmatch.fnmatch(str(where), str(pattern)) if "**" in data else where.match(str(pattern))
 
 
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Refuse to replace a file, unless that was asked for."""
+    if not overwrite and (path.exists() or path.is_symlink()):
+        raise OutputError(f"{path} exists; choose another name or add --overwrite.")
+
+
 def same_file(one: Path, other: Path) -> bool:
     """Return whether two paths lead to one file."""
     try:
@@ -74,7 +84,7 @@ def check_writable(path: Path, endings: tuple[str, ...]) -> None:
     if not path.parent.is_dir():
         raise OutputError(f"the folder {path.parent} does not exist; make it first.")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dphist-") as probe:
+        with tempfile.TemporaryFile(dir=path.parent) as probe:  # which has no name to leave behind
             probe.write(b"\0" * 4096)
     except OSError as error:
         raise OutputError(f"cannot write in {path.parent}: {error.strerror}. Choose another place.") from None

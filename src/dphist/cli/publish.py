@@ -20,9 +20,9 @@ import typer
 from dphist.accuracy import bounding
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
-from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show_release
+from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make
-from dphist.cli.places import check_places
+from dphist.cli.places import check_free, check_places
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError
 from dphist.kernels import noticing
@@ -95,7 +95,7 @@ def publish(
     dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
     out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let --out replace a file that exists.")
+        bool, typer.Option("--overwrite", help="Let --out and --plot replace files that exist.")
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
     dry_run: Annotated[
@@ -132,8 +132,9 @@ def publish(
     account, target = ledger_path(ledger), Path("release.json") if out is None else out
     fresh = may_make(account, named=ledger)
     check_places(data, account, target, plot)
-    if out is not None and out.exists() and not overwrite:
-        raise OutputError(f"{out} exists; choose another name or add --overwrite.")
+    for place in (out, plot):
+        if place is not None:
+            check_free(place, overwrite=overwrite)
     if dry_run:
         _show_plan(plan, data, account, dataset, target, as_json, fresh=fresh)
         return
@@ -144,15 +145,17 @@ def publish(
         _prepare(plan, plot)
         release = plan.release(data, ledger=book, dataset=dataset)
         with _undisturbed():
-            saved = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
-            if out is not None and saved.name != out.name:
-                say(f"warning: {out} was taken by somebody else meanwhile.")
+            saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
+            if out is not None and done and saved != out:
+                say(f"error: {out} was taken by somebody else meanwhile, and stays as it is.")
+                done = False
             say(f"release: {saved}")
         if plan.pipeline.calibrate and not isinstance(release.error, Calibrated):
             say("note: nothing was calibrated, since no bins share a value.")
-        drawn = plot is None or _draw(release, plot, saved)
+        if plot is not None:
+            done = _draw(release, plot, saved, overwrite=overwrite) and done
         if as_json:
-            typer.echo(release.to_json())
+            show(release.to_json())
         else:
             show_release(release)
         say(budget_line(book, dataset))
@@ -161,7 +164,7 @@ def publish(
             raise
         safe = f"interrupted; the release is safe in {saved}."
         raise Interrupted(safe if saved else book.told(plan.budget)) from None
-    if not drawn:
+    if not done:
         raise typer.Exit(OutputError.exit_code)
 
 
@@ -189,26 +192,31 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> Path:
-    """Save a release that is paid for; if its place fails now, any other place is better than losing it."""
+def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple[Path, bool]:
+    """Save a release that is paid for; if its place fails now, any other place is better than losing it.
+
+    Returns:
+        Where it is, and whether that is where it was meant to be.
+    """
     from dphist.release import save_fresh
 
     try:
-        return release.save(target, overwrite=True) if overwrite else save_fresh(release, target)
+        return (release.save(target, overwrite=True) if overwrite else save_fresh(release, target)), True
     except DphistError as error:
         try:
             rescue = release.save(Path(tempfile.mkdtemp(prefix="dphist-")) / target.with_suffix(".json").name)
         except (DphistError, OSError):
-            typer.echo(release.to_json())
+            show(release.to_json())
             say(f"error: {error} The release is paid for, so it was printed instead: keep that output.")
             sys.exit(error.exit_code)
-        say(f"warning: {error} The release is paid for, so it was kept in {rescue}.")
-        return rescue
+        say(f"error: {error} The release is paid for, so it was kept in {rescue}.")
+        return rescue, False
 
 
-def _draw(release: Release, plot: Path, saved: Path) -> bool:
+def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool) -> bool:
     """Draw a release that is saved, or say how to do it later."""
     try:
+        check_free(plot, overwrite=overwrite)  # it may have come meanwhile
         release.plot(plot)
     except Exception as error:  # whatever the renderer says: the release is worth more than its picture
         again = f"dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
@@ -247,12 +255,12 @@ def _show_plan(
         "release": str(target),
     }
     if as_json:
-        typer.echo(json.dumps(facts))
+        show(json.dumps(facts))
         return
     facts["ledger"] += " (would be made)" if fresh else ""
-    typer.echo("dry run: nothing read, nothing charged")
+    show("dry run: nothing read, nothing charged")
     for name, fact in facts.items():
-        typer.echo(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")
+        show(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")
 
 
 def _extent(axis: Axis) -> str:

@@ -8,9 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-import typer
-
-from dphist.cli.common import say
+from dphist.cli.common import say, show
 from dphist.errors import UsageError
 from dphist.kernels import noticing, place
 
@@ -27,7 +25,7 @@ def warm() -> None:
 
     folder = place()
     if folder is None:
-        typer.echo(
+        show(
             "compiled code can be kept nowhere, so there is nothing to do ahead: every run compiles what it "
             "needs. To keep it, set NUMBA_CACHE_DIR to a folder that only you can write to."
         )
@@ -41,7 +39,7 @@ def warm() -> None:
         compiled += len(told)
         if sys.stderr.isatty() or told:
             say(f"{done} of {len(names)}: {name}{' compiled' if told else ''}")
-    typer.echo(f"all {len(names)} methods are compiled ({compiled} of them just now) and kept in {folder}")
+    show(f"all {len(names)} methods are compiled ({compiled} of them just now) and kept in {folder}")
 
 
 def how_often() -> str:

@@ -40,6 +40,7 @@ from typing import Self
 from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
 from dphist.store import journal, version1
 from dphist.store.journal import Place, Row
+from dphist.text import cell
 
 Words = tuple[str, str, str, str, str]  # mechanism, what, purpose, unit, release
 Account = tuple[Fraction, Fraction | None]  # spent, limit
@@ -167,12 +168,14 @@ def to_json(entries: Iterable[Entry]) -> str:
 
 
 def to_csv(entries: Iterable[Entry]) -> str:
-    """Return entries as CSV with a header, all text in quotes."""
+    """Return entries as CSV with a header, all text in quotes and none of it a formula."""
     out = io.StringIO()
     columns = [*Entry.__dataclass_fields__, "decimal"]
     writer = csv.DictWriter(out, columns, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(entry.to_dict() for entry in entries)
+    for entry in entries:
+        row = entry.to_dict()
+        writer.writerow({k: cell(v) if isinstance(v, str) else v for k, v in row.items()})
     return out.getvalue()
 
 

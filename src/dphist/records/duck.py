@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError
+from dphist.leftovers import spill_folder
 from dphist.records import files, sql, times
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
@@ -193,7 +194,7 @@ def connect(
     """Open a file, folder, database or dataframe for counting; everything is gone afterwards."""
     # Sorting many records may spill: to a folder only this user can read, removed at the end.
     with (
-        tempfile.TemporaryDirectory(prefix="dphist-", ignore_cleanup_errors=True) as spill,
+        spill_folder() as spill,
         closing(duckdb.connect(config=_settings(spill))) as connection,
     ):
         _set_zone(connection, zone)

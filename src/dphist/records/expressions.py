@@ -39,6 +39,8 @@ def _nodes(names: str) -> frozenset[type]:
     return frozenset(getattr(exp, name) for name in names.split() if hasattr(exp, name))
 
 
+_LONGEST_NAME = 200  # characters of what may be a column's name rather than an expression
+_LONGEST, _DEEPEST = 20_000, 256  # characters of an expression, and terms: more would exhaust the stack
 _ALLOWED = _nodes(_SCALAR)
 _ALLOWED_ROWS = _ALLOWED | _nodes(_ROWS)
 
@@ -52,7 +54,7 @@ def expression(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expre
     _refuse(tree, _ALLOWED, text)
     for node in list(tree.find_all(exp.Column)):
         if node.table:
-            raise UsageError(f"in {text!r}, write {node.name!r} without a table or struct before it.")
+            raise UsageError(f"in {_short(text)}, write {node.name!r} without a table or struct before it.")
         name = _known(node.name, fields, engine)
         node.set("this", exp.to_identifier(name, quoted=True))
     tree = read_by_use(_tolerant(tree), fields, text)
@@ -65,7 +67,11 @@ def resolve(text: str, fields: dict[str, Field], engine: Engine) -> exp.Expressi
         return column(text)
     try:
         tree = _parse(text, engine.dialect)
+    except _TooDeepError:
+        raise
     except UsageError:
+        if len(text) > _LONGEST_NAME:
+            raise
         return column(_known(text, fields, engine))
     if isinstance(tree, exp.Column) and not tree.table:
         return column(_known(tree.name, fields, engine))
@@ -119,13 +125,39 @@ def _tolerant(tree: exp.Expression) -> exp.Expression:
 
 
 def _parse(text: str, dialect: str) -> exp.Expression:
+    if len(text) > _LONGEST:
+        raise UsageError(f"an SQL expression of {len(text):,} characters is too long; {_LONGEST:,} are read.")
     try:
         trees = sqlglot.parse(text, dialect=dialect)
     except (SqlglotError, RecursionError):
-        raise UsageError(f"{text!r} is not an SQL expression that can be read; check its spelling.") from None
+        raise UsageError(
+            f"{_short(text)} is not an SQL expression that can be read; check its spelling."
+        ) from None
     if len(trees) != 1 or trees[0] is None:
-        raise UsageError(f"{text!r} must be exactly one SQL expression, without a semicolon.")
+        raise UsageError(f"{_short(text)} must be exactly one SQL expression, without a semicolon.")
+    if _is_too_deep(cast("exp.Expression", trees[0])):
+        raise _TooDeepError(
+            f"{_short(text)} has too many terms in a row or inside each other: {_DEEPEST} are read. "
+            "Write IN or BETWEEN instead of a chain of OR, or compute it in a view."
+        )
     return cast("exp.Expression", trees[0])
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]} ...")
+
+
+def _is_too_deep(tree: exp.Expression) -> bool:
+    level: list[exp.Expression] = [tree]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in node.iter_expressions()]
+        if not level:
+            return False
+    return True
+
+
+class _TooDeepError(UsageError):
+    """An expression that no engine would be handed, though it can be read."""
 
 
 def _refuse(tree: exp.Expression, allowed: frozenset[type], text: str) -> None:
@@ -133,8 +165,8 @@ def _refuse(tree: exp.Expression, allowed: frozenset[type], text: str) -> None:
         if type(node) not in allowed:
             what = node.name if isinstance(node, exp.Anonymous) else node.key.upper()
             raise UsageError(
-                f"{what} is not allowed in {text!r}: only arithmetic, comparisons, CASE, CAST and plain "
-                "functions of one record are, so that no record can touch another or anything outside."
+                f"{what} is not allowed in {_short(text)}: only arithmetic, comparisons, CASE, CAST and "
+                "plain functions of one record are, so that no record can touch another or anything outside."
             )
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dphist.text import harmless
+
 
 @contextmanager
 def watching(name: str, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
@@ -16,7 +18,7 @@ def watching(name: str, share: Callable[[], float | None], *, shown: bool) -> It
     Args:
         share: tells what part is done, from 0 to 1; None or something negative when nobody knows.
     """
-    if not (shown and sys.stderr.isatty()):
+    if not (shown and sys.stderr is not None and sys.stderr.isatty()):
         yield
         return
     start = time.monotonic()
@@ -28,7 +30,7 @@ def watching(name: str, share: Callable[[], float | None], *, shown: bool) -> It
             wait = 0.2
             part = share()
             far = f"{time.monotonic() - start:.0f} s" if part is None or part < 0 else f"{min(part, 1):4.0%}"
-            print(f"\r\033[Kcounting {name}: {far}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[Kcounting {harmless(name, keep='')}: {far}", end="", file=sys.stderr, flush=True)
         if wait < 1.0:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fractions import Fraction
@@ -22,10 +21,12 @@ from numpy.typing import NDArray
 from dphist.domain import Domain
 from dphist.errors import DphistError, OutputError, ReleaseFileError
 from dphist.groups import Floats, Groups
+from dphist.leftovers import file_beside
 from dphist.release.core import Release, SpentShare
 from dphist.release.margins import error_from_dict
 from dphist.release.plain import plain
 from dphist.release.show import columns, decimal
+from dphist.text import cell, comment
 
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"
@@ -121,7 +122,7 @@ def _is_release(file: Path) -> bool:
         return False
     if head.startswith(b"PAR1"):
         with suppress(ReleaseFileError):
-            _read_parquet(file)
+            _parquet_header(file)
             return True
         return False
     return not head or head.startswith(b"# dphist method:") or re.match(_HEAD, head) is not None
@@ -170,6 +171,8 @@ def read_document(described: object, name: str) -> Release:
         raise ReleaseFileError(
             f"{name} is damaged: it lacks {error}. Fetch it again, or upgrade dphist."
         ) from None
+    except RecursionError:
+        raise ReleaseFileError(f"{name} is damaged: it is nested too deeply. Fetch it again.") from None
     except (DphistError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ReleaseFileError(f"{name} is damaged: {error} Fetch it again, or upgrade dphist.") from None
 
@@ -221,7 +224,9 @@ def _parse(content: bytes, name: str) -> object:
             f"{name!r} is not whole JSON (line {error.lineno}, column {error.colno}: {error.msg}): it is cut "
             "short, damaged or something else. Fetch or save it again."
         ) from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ReleaseFileError(f"{name!r} is damaged: it is nested too deeply. Fetch it again.") from None
+    except ValueError as error:
         raise ReleaseFileError(f"{name!r} is damaged: {error} Fetch it again, or upgrade dphist.") from None
 
 
@@ -230,6 +235,8 @@ def _no_constant(word: str) -> NoReturn:
 
 
 def _values(numbers: object, n: int) -> Floats:
+    if isinstance(numbers, np.ndarray) and numbers.shape == (n,):  # a column of doubles
+        return numbers.astype(np.float64, copy=False)
     if not isinstance(numbers, list) or len(numbers) != n:
         found = len(numbers) if isinstance(numbers, list) else "no list of"
         raise ValueError(f"its domain has {n} bins and it holds {found} values.")
@@ -289,21 +296,18 @@ def _put(target: Path, write: Callable[[Path], object], *, replace: bool) -> Non
         raise OutputError(f"{str(target)!r} is not an ordinary file and is left alone; choose another.")
     if not target.parent.is_dir():
         raise OutputError(f"there is no directory {str(target.parent)!r}; create it first.")
-    beside = target.parent / f".dphist-{os.getpid()}-{time.monotonic_ns()}.tmp"
     try:
-        beside.open("xb").close()
-        write(beside)
-        _sync(beside)
-        if replace:
-            os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
-        else:
-            _name_once(beside, target)
+        with file_beside(target) as beside:
+            write(beside)
+            _sync(beside)
+            if replace:
+                os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
+            else:
+                _name_once(beside, target)
     except FileExistsError:
         raise
     except OSError as error:
         raise OutputError(_why(error, target)) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _name_once(file: Path, name: Path) -> None:
@@ -345,7 +349,7 @@ def _write_csv(release: Release, file: Path) -> None:
             ("simulated", "yes: not private" if release.simulated else "no"),
             *([("bounding", release.bounding)] if release.bounding else []),
         ):
-            out.write(f"# dphist {name}: {' '.join(text.split())}\n")
+            out.write(f"# dphist {name}: {comment(text)}\n")
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(table)
         rows.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
@@ -353,7 +357,7 @@ def _write_csv(release: Release, file: Path) -> None:
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
-        return list(column.tolist())
+        return [cell(text) if isinstance(text, str) else text for text in column.tolist()]
     finite = np.isfinite(column)
     filled = _numbers(np.where(finite, column, 0.0))
     if finite.all():
@@ -386,22 +390,54 @@ def _write_parquet(release: Release, file: Path) -> None:
 def _read_parquet(file: Path) -> Release:
     import duckdb
 
+    described, rows, types = _parquet_header(file)
+    if isinstance(described, dict) and described.get("format") == FORMAT:
+        # A small file may stand for billions of rows: nothing is read before their number is right.
+        n = _bins(described)
+        if rows != n:
+            raise ReleaseFileError(
+                f"{file.name!r} is damaged: its domain has {n} bins and it holds {rows} values. "
+                "Fetch it again."
+            )
+        if types == [("BYTE_ARRAY",)]:  # texts, each of which may be as long as it likes
+            raise ReleaseFileError(f"{file.name!r} is damaged: its values are no numbers. Fetch it again.")
+        try:
+            with duckdb.connect() as db:
+                found = db.execute("SELECT raw::DOUBLE AS raw FROM read_parquet(?)", [str(file)]).fetchnumpy()
+        except duckdb.Error as error:
+            raise _damaged(file, error) from None
+        described["raw"] = np.ma.filled(found["raw"], np.nan)
+    return read_document(described, repr(file.name))
+
+
+def _bins(described: Mapping[str, Any]) -> int:
+    """Return how many bins a document is about; -1 if it cannot say so."""
+    with suppress(DphistError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return Domain.from_dict(described["domain"]).n
+    return -1
+
+
+def _parquet_header(file: Path) -> tuple[object, int, list[Any]]:
+    """Return the document in a Parquet file's footer, how many rows there are, and the values' type."""
+    import duckdb
+
+    name = str(file)
     try:
         with duckdb.connect() as db:
             found = db.execute(
-                "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [str(file), PARQUET_KEY]
+                "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [name, PARQUET_KEY]
             ).fetchall()
-            if len(found) != 1:
-                raise ReleaseFileError(
-                    f"{file.name!r} is Parquet but not a dphist release: give a file that Release.save wrote."
-                )
-            raw = db.execute("SELECT raw::DOUBLE AS raw FROM read_parquet(?)", [str(file)]).fetchnumpy()[
-                "raw"
-            ]
+            rows = db.execute("SELECT num_rows FROM parquet_file_metadata(?)", [name]).fetchall()
+            types = db.execute("SELECT type FROM parquet_schema(?) WHERE name = 'raw'", [name]).fetchall()
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise ReleaseFileError(f"{file.name!r} is damaged: {reason}. Fetch or save it again.") from None
-    described = _parse(found[0][0], file.name)
-    if isinstance(described, dict):
-        described["raw"] = np.ma.filled(raw, np.nan).tolist()
-    return read_document(described, repr(file.name))
+        raise _damaged(file, error) from None
+    if len(found) != 1 or len(rows) != 1:
+        raise ReleaseFileError(
+            f"{file.name!r} is Parquet but not a dphist release: give a file that Release.save wrote."
+        )
+    return _parse(found[0][0], file.name), int(rows[0][0]), types
+
+
+def _damaged(file: Path, error: Exception) -> ReleaseFileError:
+    reason = str(error).splitlines()[0]
+    return ReleaseFileError(f"{file.name!r} is damaged: {reason}. Fetch or save it again.")

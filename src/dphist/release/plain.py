@@ -9,15 +9,19 @@ from typing import Any
 
 from dphist.errors import UsageError
 
+_DEEPEST = 64
 
-def still(value: Any, name: str) -> Any:
+
+def still(value: Any, name: str, depth: int = 0) -> Any:
     """Return an unchangeable copy of a JSON value: lists become tuples."""
+    if depth > _DEEPEST:
+        raise UsageError(f"{name} must not be nested more than {_DEEPEST} levels deep.")
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise UsageError(f"{name} must have strings for keys, to be written as JSON.")
-        return MappingProxyType({key: still(inner, name) for key, inner in value.items()})
+        return MappingProxyType({key: still(inner, name, depth + 1) for key, inner in value.items()})
     if isinstance(value, list | tuple):
-        return tuple(still(inner, name) for inner in value)
+        return tuple(still(inner, name, depth + 1) for inner in value)
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise UsageError(f"{name} must hold plain JSON values, and a {type(value).__name__} is none.")
