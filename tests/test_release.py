@@ -737,8 +737,20 @@ def test_json_and_parquet_come_back_equal(tmp_path, release):
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []
 
 
+def test_a_release_keeps_the_id_it_was_paid_under_and_older_files_have_none(tmp_path):
+    release = line([1.0, 2.5], id="0123456789abcdef" * 2)
+    for name in ("r.json", "r.parquet"):
+        again = Release.load(release.save(tmp_path / name))
+        assert again == release and again.id == release.id
+    assert "id=01234567)" in repr(release) and "01234567" in release._repr_html_()
+    older = release.to_dict()
+    del older["id"]
+    assert Release.from_dict(older).id is None and "id" not in line([1.0, 2.5]).to_dict()
+    assert Release.from_dict(older) != release
+
+
 def test_the_document_is_what_the_description_says(tmp_path):
-    release = line([1.0, 2.5, -0.5], post="nonneg")
+    release = line([1.0, 2.5, -0.5], post="nonneg", id="0" * 32)
     found = json.loads(release.save(tmp_path / "r.json").read_text())
     text = (Path(__file__).parent.parent / "docs" / "release-format.md").read_text()
     table = text[text.index("| field |") : text.index("### `domain`")]
@@ -839,6 +851,8 @@ DAMAGED = {
     "charges": (json.dumps(changed(charges=[{"purpose": "x"}])).encode(), "'share'"),
     "overcharged": (json.dumps(changed(epsilon="1/20")).encode(), "more than the epsilon"),
     "simulated": (json.dumps(changed(simulated="no")).encode(), "true or false"),
+    "id": (json.dumps(changed(id="A name")).encode(), "32 hexadecimal digits"),
+    "no id": (json.dumps(changed(id=None)).encode(), "32 hexadecimal digits"),
     "unit": (json.dumps(changed(unit=7)).encode(), "text"),
     "parameters": (json.dumps(changed(parameters=[])).encode(), "object"),
     "other values": (json.dumps(changed(values=[1, 2, 4])).encode(), "do not follow"),
