@@ -128,6 +128,7 @@ WHITELIST = {
     },
     **{f"versions.{key}": MADE for key in ("dphist", "numpy", "python")},
     "created": MADE,
+    "id": MADE,  # names the ledger's row
     # how many groups there are, and what is left to spend, depends on what was measured before
     **{f"charges[]{key}": NOISY for key in ("", ".purpose", ".share", ".epsilon")},
     **{f"groups.{key}": NOISY for key in _GROUPS},
@@ -270,7 +271,7 @@ def test_a_release_of_people_in_a_file_holds_nothing_more(method, repeat, tmp_pa
             ledger=str(tmp_path / "book.db"),
         )
 
-    dphist.Ledger(tmp_path / "book.db")
+    dphist.Ledger.open(tmp_path / "book.db", create=True)
     made, totals = three(repeat, publish)
     assert trouble([json.loads(release.to_json()) for release in made], totals) == []
 
@@ -283,7 +284,7 @@ def test_tables_hold_the_listed_columns_and_the_same_header(method, repeat, tmp_
     headers = []
     for release in made:
         head, columns, rows = read_csv(release.save(tmp_path / "r.csv", overwrite=True))
-        assert set(head) - {"bounding"} == CSV_HEAD and set(columns) <= COLUMNS
+        assert set(head) - {"bounding", "id"} == CSV_HEAD and set(columns) <= COLUMNS
         assert len(rows) == N
         assert head == read_csv(made[0].save(tmp_path / "first.csv", overwrite=True))[0], "the plan's alone"
         described, columns, count = read_parquet(release.save(tmp_path / "r.parquet", overwrite=True))
