@@ -202,6 +202,7 @@ def test_the_command_line_shows_no_value(load, tmp_path, capfd, monkeypatch):
     """Dry runs, failures and real releases; no bin of a release has as many records as there are."""
     monkeypatch.chdir(tmp_path)
     data, where = load(tmp_path)
+    dphist.Ledger.open("book.db", create=True)
     table = [part for name, value in where.items() for part in (f"--{name}", value)]
     told = ["dphist", "publish", str(data), "--epsilon", "1", "--bins", "3", "--range", "0", "9", *table]
     asked = ["--column", "n"], ["--column", "s + 1"], ["--column", "nobody"], []
