@@ -215,6 +215,7 @@ def test_the_command_line_shows_no_value(load, tmp_path, capfd, monkeypatch):
     # Random bits: the noise, the identifiers and the moment of a release.
     clean(re.sub(r"[0-9a-f]{8,}|-?[0-9]+\.[0-9]+|[0-9]{4}-[0-9:T.+-]+", "", shown.replace(str(tmp_path), "")))
     assert "Traceback" not in shown
+    assert list(tmp_path.glob("release*.json")) or load in (as_damaged, as_failing_view)
 
 
 def test_a_plan_and_a_release_hold_no_value(tmp_path):

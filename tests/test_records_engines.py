@@ -712,11 +712,18 @@ def test_no_engine_quotes_a_record(load, capfd):
         {"columns": "s"},
         {"columns": "x", "where": "s"},
         {"columns": "x", "where": "s = 1 AND s LIKE x"},
+        {"columns": "CAST(s AS DOUBLE PRECISION)"},
+        {"columns": "x", "where": "s > TIMESTAMP '2024-01-01'"},
+        {"columns": "x", "where": "EXTRACT(year FROM s) > 2000"},
+        {"columns": "x", "where": "100 / (x - 1) > 1 AND s IS NOT NULL"},
+        {"columns": "x", "unit": "s"},
+        {"columns": "nobody"},
     ):
         try:
             count(data, Domain((Integers(0, 3),)), **options, **where)
         except DphistError as error:
             assert "7781" not in "".join(traceback.format_exception(error))
+            assert error.__cause__ is None and error.__context__ is None
     assert "7781" not in "".join(capfd.readouterr())
 
 
