@@ -202,7 +202,8 @@ def print_table(
             max_width=label if short else None,
         )
     for row in rows:
-        table.add_row(*(Text(harmless(cell, keep="")) for cell in row))
+        kept = ("\n" if name in fold else "" for name in header)
+        table.add_row(*(Text(harmless(cell, keep=k)) for cell, k in zip(row, kept, strict=True)))
     # Printed by us, since Rich ends the program where a pipe is closed.
     console = Console(width=width or screen_width(160))
     with console.capture() as text:

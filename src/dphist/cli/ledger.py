@@ -14,6 +14,7 @@ import typer
 from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
 from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
+from dphist.text import harmless
 
 app = typer.Typer(
     cls=Commands,
@@ -58,7 +59,7 @@ def ledger_show(
             e.dataset,
             "none" if e.epsilon is None else amount(e.epsilon),
             e.mechanism if e.kind == "charge" else "limit",
-            "\n".join(word for word in (e.what, e.unit) if word) if e.kind == "charge" else "",
+            "\n".join(harmless(word, keep="") for word in (e.what, e.unit) if word and e.kind == "charge"),
             short_id(e.release),
         )
         for e in book.entries(dataset)
