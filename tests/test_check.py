@@ -208,6 +208,15 @@ def test_on_any_dirty_file_every_record_has_one_fate(tmp_path_factory, lines, ou
     assert ages.read == grid.read
 
 
+def test_a_person_in_several_parts_of_a_file_is_one_person(tmp_path, monkeypatch):
+    monkeypatch.setattr("dphist.records.untyped._PART", 60)
+    monkeypatch.setattr("dphist.records.lines.BLOCK", 30)
+    path = written(tmp_path / "a.csv", "age,who\n" + "".join(f"{i % 50},p{i % 3}\n" for i in range(90)))
+    found = agrees(path, AGES, columns="age", unit="who", max_contributions=4)
+    assert (found.read, found.counted, found.bounded) == (90, 12, 78)
+    assert agrees(path, AGES, columns="age").read == 90
+
+
 # --- nobody else is told ------------------------------------------------------------------------------------
 
 

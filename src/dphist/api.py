@@ -28,6 +28,7 @@ from dphist.pipeline import Pipeline
 from dphist.preview import LikeData, Preview, pattern, preview
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.records.files import Text
 from dphist.rehearsal import rehearse
 from dphist.release import Post, Release
 from dphist.steps.calibrate import POINTS
@@ -76,6 +77,8 @@ class Plan:
         well_formed: declares that a correct program wrote every record of a CSV, TSV or JSON file, so that a
             newline inside quotes or an element of a JSON array cannot take other records with it.
         timezone: whose clock expressions follow; by default that of bins of time, else UTC (``zone``).
+        encoding: what a file of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``.
+        decimal: the decimal mark of numbers in CSV and TSV: ``.`` or ``,``.
     """
 
     epsilon: Any
@@ -94,6 +97,8 @@ class Plan:
     table: str | None = None
     timezone: str | None = None
     well_formed: bool = False
+    encoding: str = "utf-8"
+    decimal: str = "."
     domain: Domain = field(init=False, repr=False)
     budget: Fraction = field(init=False, repr=False)
 
@@ -111,6 +116,7 @@ class Plan:
         if self.unit is None and self.max_contributions != 1:
             raise UsageError("max_contributions goes with unit=, the column that names a person.")
         self.zone  # noqa: B018 - a wrong zone is refused here
+        Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
         self.pipeline.check(self.domain, self.queries)
 
     @cached_property
@@ -157,6 +163,8 @@ class Plan:
             "table": self.table,
             "timezone": self.zone,
             "well_formed": self.well_formed,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
         }
         return self.publish(counts, book, dataset, provenance)
 
@@ -206,6 +214,8 @@ class Plan:
             "table": self.table,
             "timezone": self.timezone,
             "well_formed": self.well_formed,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
         }
 
     def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
@@ -266,6 +276,8 @@ def histogram(
     table: str | None = None,
     timezone: str | None = None,
     well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -287,6 +299,8 @@ def histogram(
         table=table,
         timezone=timezone,
         well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
     )
     return plan.release(data, ledger=ledger, dataset=dataset)
 
@@ -310,6 +324,8 @@ def histogram2d(
     table: str | None = None,
     timezone: str | None = None,
     well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
@@ -334,6 +350,8 @@ def histogram2d(
         table=table,
         timezone=timezone,
         well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
     )
     return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
 

@@ -24,6 +24,8 @@ def check(
     table: options.Table = None,
     timezone: options.TimeZone = None,
     well_formed: options.WellFormed = False,
+    encoding: options.Encoding = "utf-8",
+    decimal: options.Decimal = ".",
 ) -> None:
     """Tell what becomes of the records of DATA, before the first release: NOT PRIVATE, spends nothing.
 
@@ -44,5 +46,7 @@ def check(
         table=table,
         timezone=timezone,
         well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
     )
     show(repr(found))

@@ -31,3 +31,5 @@ WellFormed = Annotated[
         help="Declare that a correct program wrote every record: newlines in CSV quotes, JSON arrays.",
     ),
 ]
+Encoding = Annotated[str, typer.Option(help="What text files are written in: latin-1, utf-16, ...")]
+Decimal = Annotated[str, typer.Option(metavar="MARK", help="Decimal mark of numbers in CSV: . or ,")]

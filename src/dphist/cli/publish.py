@@ -89,6 +89,8 @@ def publish(
     table: options.Table = None,
     timezone: options.TimeZone = None,
     well_formed: options.WellFormed = False,
+    encoding: options.Encoding = "utf-8",
+    decimal: options.Decimal = ".",
     ledger: Annotated[
         Path | None, typer.Option(help="Ledger file; make one with: dphist ledger create")
     ] = None,
@@ -123,6 +125,8 @@ def publish(
         table=table,
         timezone=timezone,
         well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
     )
     if plan.budget > api.LARGE_EPSILON:
         say(

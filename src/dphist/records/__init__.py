@@ -20,6 +20,7 @@ from dphist.counts import Counts
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records.cells import number, written
+from dphist.records.files import PLAIN, Text
 from dphist.records.progress import watching
 from dphist.records.rounding import slack
 
@@ -67,6 +68,8 @@ def count(
     table: str | None = None,
     timezone: str | None = None,
     well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
     progress: bool = True,
 ) -> Counts:
     """Return how many records fall into each bin of the domain.
@@ -89,6 +92,9 @@ def count(
         well_formed: declares that a correct program wrote every record of the CSV, TSV or JSON. Then a quoted
             field may hold newlines, and a JSON array is read. A single malformed record in such a file can
             move all others, so the guarantee rests on this declaration; it is recorded in the release.
+        encoding: what the text of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``. Bytes
+            that are none of its characters are U+FFFD, in their own line only.
+        decimal: the mark of numbers in CSV and TSV: a point, or a comma; then a point is no part of a number.
         progress: show on stderr how far a count of more than a second is, when that is a terminal.
 
     **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
@@ -119,8 +125,9 @@ def count(
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     k = check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
+    written_as = Text(well_formed, encoding, decimal)
     frame, names = as_frame(data, names)
-    text = declared(frame, well_formed)
+    text = declared(frame, written_as)
     if frame is None:
         refuse_names(names, where, unit, table)
         # A warning of numpy's would tell that some value is huge.
@@ -202,16 +209,14 @@ def engine_of(frame: object) -> Any:
     return duck
 
 
-def declared(frame: object, well_formed: bool) -> dict[str, Any]:
+def declared(frame: object, text: Text) -> dict[str, Any]:
     """Return what is declared of text files, for the engine that reads them."""
-    from dphist.records.files import Text
-
-    if not isinstance(well_formed, bool):
-        raise UsageError("well_formed is True or False.")
     if isinstance(frame, Path):
-        return {"text": Text(well_formed)}
-    if well_formed:
-        raise UsageError("well_formed says how a file of CSV, TSV or JSON was written; this is no file.")
+        return {"text": text}
+    if text != PLAIN:
+        raise UsageError(
+            "well_formed, encoding and decimal say how a CSV, TSV or JSON file was written; this is none."
+        )
     return {}
 
 

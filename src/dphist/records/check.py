@@ -27,6 +27,7 @@ from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zon
 from dphist.errors import PrivacyError
 from dphist.records import query
 from dphist.records.cells import number, written
+from dphist.records.files import Text
 from dphist.records.progress import watching
 from dphist.records.sql import Engine, Field, column, double, is_null, select
 
@@ -46,7 +47,7 @@ class Fate(IntEnum):
     UNDECODABLE = 3
     MISSING = 4
     UNREADABLE = 5
-    COMMA = 6  # unreadable, and there is a comma
+    COMMA = 6  # unreadable, and there is a comma, or a point where commas were declared
     UNKNOWN = 7
     NEAR = 8  # unknown, and a declared label but for case and spaces
     OUTSIDE = 9
@@ -82,12 +83,15 @@ class Check:
         columns: Sequence[str],
         where: str | None,
         unit: str | None,
+        encoding: str | None = None,
+        decimal: str | None = None,
     ) -> None:
         self._fates = fates
         self._domain = domain
         self._columns = columns
         self._where = where
         self._unit = unit
+        self._encoding, self._decimal = encoding, decimal
         self.bounded = bounded
         self.read = sum(fates.values())
         self.counted = fates.get(Fate.COUNTED, 0) - bounded
@@ -112,7 +116,7 @@ class Check:
         for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
             for fate in list(Fate)[Fate.UNDECODABLE :]:
                 if self._notable(many := self._sum(fate, axis=axis)):
-                    found.append(f"{many / self.read:.0%} {_hint(fate, name, kind)}")
+                    found.append(f"{many / self.read:.0%} {self._hint(fate, name, kind)}")
         if self._notable(self.without_unit):
             found.append(f"{self.without_unit / self.read:.0%} have no {self._unit}, and are left out.")
         if self._notable(self.bounded):
@@ -123,6 +127,33 @@ class Check:
         if self.filtered and self.filtered == self.read:
             found.append("no record meets the condition of where: check how its values are written.")
         return tuple(found)
+
+    def _hint(self, fate: Fate, name: str, axis: Axis) -> str:
+        """Return what many records of one fate have in common, and what to try."""
+        if fate == Fate.UNDECODABLE and self._encoding is not None:
+            other = "latin-1" if self._encoding == "utf-8" else "utf-8"
+            return (
+                f"have bytes in {name!r} that are no text in {self._encoding}: try encoding={other!r} "
+                f"(--encoding {other}), or what the program that wrote it uses."
+            )
+        if fate == Fate.UNREADABLE and isinstance(axis, Instants):
+            return f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
+        if fate == Fate.COMMA and self._decimal == ",":
+            return f"have a point in {name!r} and are no numbers with decimal commas: leave decimal out."
+        if fate == Fate.COMMA:
+            cast = f"count CAST(REPLACE({name}, ',', '.') AS DOUBLE)"
+            mend = cast if self._decimal is None else "try decimal=',' (--decimal ,)"
+            return f"have a comma in {name!r} and are no numbers: {mend}."
+        return {
+            Fate.UNDECODABLE: f"have U+FFFD in {name!r}, which stands for bytes that were no text.",
+            Fate.MISSING: f"have no value in {name!r}: is it the right column?",
+            Fate.UNREADABLE: f"have no number in {name!r}: is it the right column? Text is counted by "
+            "categories.",
+            Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt.",
+            Fate.NEAR: f"have in {name!r} a declared label but for case or spaces: declare the labels as the "
+            f"records have them, or count LOWER(TRIM({name})).",
+            Fate.OUTSIDE: f"lie outside the range of {name!r}: check its ends, and what it is measured in.",
+        }[fate]
 
     def _notable(self, many: int) -> bool:
         return many >= _NOTABLE * self.read and many > 0
@@ -158,23 +189,6 @@ def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
     return [*rows, ((Fate.UNREADABLE, Fate.COMMA), what), ((Fate.OUTSIDE,), "outside the range")]
 
 
-def _hint(fate: Fate, name: str, axis: Axis) -> str:
-    """Return what many records of one fate have in common, and what to try."""
-    time = isinstance(axis, Instants)
-    return {
-        Fate.UNDECODABLE: f"have bytes in {name!r} that are no text in this encoding.",
-        Fate.MISSING: f"have no value in {name!r}: is it the right column?",
-        Fate.UNREADABLE: f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
-        if time
-        else f"have no number in {name!r}: is it the right column? Text is counted by categories.",
-        Fate.COMMA: f"have a comma in {name!r} and are no numbers.",
-        Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt.",
-        Fate.NEAR: f"have in {name!r} a declared label but for case or spaces: declare the labels as the "
-        f"records have them, or count LOWER(TRIM({name})).",
-        Fate.OUTSIDE: f"lie outside the range of {name!r}: check its ends, and what it is measured in.",
-    }[fate]
-
-
 def check(
     data: Any,
     domain: Domain,
@@ -187,14 +201,17 @@ def check(
     table: str | None = None,
     timezone: str | None = None,
     well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
     progress: bool = True,
 ) -> Check:
     """Return what becomes of every record in a count with these arguments: exact and not private."""
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     k = records.check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
+    written_as = Text(well_formed, encoding, decimal)
     frame, names = records.as_frame(data, names)
-    text = records.declared(frame, well_formed)
+    text = records.declared(frame, written_as)
     if frame is None:
         records.refuse_names(names, where, unit, table)
         with watching("the arrays", lambda: None, shown=progress):
@@ -212,7 +229,16 @@ def check(
         fates[fate] = fates.get(fate, 0) + size * many
         if unit is not None and fate == Fate.COUNTED:
             bounded += max(0, size - k) * many
-    return Check(fates, bounded, domain=domain, columns=names, where=where, unit=unit)
+    return Check(
+        fates,
+        bounded,
+        domain=domain,
+        columns=names,
+        where=where,
+        unit=unit,
+        encoding=engine.encoding,
+        decimal=engine.decimal,
+    )
 
 
 def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outside: Outside) -> exp.Select:
@@ -236,21 +262,21 @@ def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outs
         fate = fate.when(_false(there), why)
     if asked.person is not None:
         fate = fate.when(is_null("unit"), _code(Fate.NO_UNIT))
-    sorted_ = select([] if asked.person is None else ["unit"], fate=fate.else_(_code(Fate.COUNTED)))
+    sorted_ = select([] if asked.person is None else ["unit"], bin=fate.else_(_code(Fate.COUNTED)))
     rows = sorted_.from_(rows.subquery("r"))
     return _by_person(rows if asked.person is None else engine.gather(rows), person=asked.person is not None)
 
 
 def _by_person(rows: exp.Select, *, person: bool) -> exp.Select:
-    keys = ["fate"]
+    keys = ["bin"]
     if person:
-        counted = exp.EQ(this=column("fate"), expression=_code(Fate.COUNTED))
-        rows = select(["fate"], who=exp.case().when(counted, column("unit"))).from_(rows.subquery("r"))
+        counted = exp.EQ(this=column("bin"), expression=_code(Fate.COUNTED))
+        rows = select(["bin"], who=exp.case().when(counted, column("unit"))).from_(rows.subquery("r"))
         keys.append("who")
-    grouped = select(["fate"], many=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
+    grouped = select(["bin"], many=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
     grouped = grouped.group_by(*[column(key) for key in keys])
     scaled = exp.Mul(this=column("many"), expression=exp.Literal.number(_CODES))
-    code = exp.cast(exp.Add(this=scaled, expression=column("fate")), "bigint")
+    code = exp.cast(exp.Add(this=scaled, expression=column("bin")), "bigint")
     coded = select([], bin=code).from_(grouped.subquery("r"))
     return (
         select(["bin"], tally=exp.Count(this=exp.Star())).from_(coded.subquery("r")).group_by(column("bin"))
@@ -260,12 +286,13 @@ def _by_person(rows: exp.Select, *, person: bool) -> exp.Select:
 def _with_facts(engine: Engine, asked: query.Question) -> exp.Select:
     """Select for each record its values as a count has them, and what is known of the cells behind them."""
     made: dict[str, exp.Expression] = {}
+    mark = "." if engine.decimal == "," else ","
     for name, value, source in zip(asked.names, asked.values, asked.written, strict=True):
         used = {node.name: asked.fields[node.name] for node in source.find_all(exp.Column)}
         made[name] = value.copy()
         made[f"{name}_absent"] = _any([_absent(c, f) for c, f in used.items()])
         made[f"{name}_broken"] = _any([_holds(c, _REPLACEMENT) for c, f in used.items() if f.untyped])
-        made[f"{name}_comma"] = _any([_holds(c, ",") for c, f in used.items() if f.kind == "text"])
+        made[f"{name}_comma"] = _any([_holds(c, mark) for c, f in used.items() if f.kind == "text"])
     if asked.keep is not None:
         made["keep"] = asked.keep.copy()
     if asked.person is not None:

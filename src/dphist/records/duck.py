@@ -199,7 +199,7 @@ def connect(
     ):
         _set_zone(connection, zone)
         if isinstance(data, Path):
-            found = files.find(data)
+            found = files.find(data, text)
             if found.format in ("csv", "tsv", "json", "jsonl"):
                 yield _open_text(connection, found, table, text, Path(spill), progress=progress)
             else:
@@ -273,7 +273,10 @@ def _refuse_table(found: files.Files, table: str | None) -> None:
 
 def _refuse_text(name: str, text: files.Text) -> None:
     if text != files.PLAIN:
-        raise UsageError(f"well_formed says how CSV, TSV or JSON was written, and {name} is none of these.")
+        raise UsageError(
+            f"well_formed, encoding and decimal say how CSV, TSV or JSON was written, and {name} is none of "
+            "these."
+        )
 
 
 def _open_text(
@@ -288,6 +291,11 @@ def _open_text(
     from dphist.records.untyped import CsvDuck, JsonDuck  # it builds on this module
 
     _refuse_table(found, table)
+    if text.decimal == "," and found.format not in ("csv", "tsv"):
+        raise UsageError(
+            "decimal goes with CSV and TSV: JSON writes numbers with a point. If they are text with a comma, "
+            "count CAST(REPLACE(x, ',', '.') AS DOUBLE)."
+        )
     chunk = spill / "records.txt"
     chunk.touch(mode=0o600)
     _seal(connection, (chunk,))  # the records reach it through this file, a part at a time

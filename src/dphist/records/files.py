@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import lines
+from dphist.records import encodings, lines
 
 Format: TypeAlias = Literal["csv", "tsv", "json", "jsonl", "parquet", "duckdb", "sqlite"]
 
@@ -49,6 +49,15 @@ class Text:
     """What is declared of text files before any of their records is read."""
 
     well_formed: bool = False  # a correct program wrote every record
+    encoding: str = encodings.UTF_8
+    decimal: str = "."  # or ",": the mark of numbers in delimited text
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.well_formed, bool):
+            raise UsageError("well_formed is True or False.")
+        object.__setattr__(self, "encoding", encodings.known(self.encoding))
+        if not isinstance(self.decimal, str) or self.decimal not in (".", ","):
+            raise UsageError("decimal must be '.' or ',': the mark before the decimals of a number.")
 
 
 PLAIN = Text()
@@ -62,7 +71,7 @@ class Header:
     names: tuple[str, ...]
 
 
-def find(path: Path) -> Files:
+def find(path: Path, text: Text = PLAIN) -> Files:
     """Return the data files that a path, a folder or a glob stands for, all checked, each file once."""
     listed = [p.absolute() for p in _list(path)]
     found = list({_identity(p): p for p in reversed(listed)}.values())[::-1]
@@ -76,7 +85,7 @@ def find(path: Path) -> Files:
     if len(set(formats.values())) > 1:
         raise UsageError(f"{path} holds files of several formats; name one, for example {path}/*.csv.")
     for p in found:
-        _check(p, formats[p])
+        _check(p, formats[p], text)
     first = _database(found[0]) if formats[found[0]] is None else formats[found[0]]
     assert first is not None
     if first in ("duckdb", "sqlite") and len(found) > 1:
@@ -98,7 +107,7 @@ def records(path: Path, format: Format, text: Text) -> Iterator[bytes]:
         if format in ("csv", "tsv"):
             yield from _split_header(path, text)[1]
         else:
-            blocks = lines.raw(path)
+            blocks = lines.raw(path, text.encoding)
             yield from lines.whole_lines(lines.elements(blocks) if format == "json" else blocks)
     except (OSError, EOFError, zlib.error):
         raise DataError(f"{path} cannot be read: it is damaged, cut short or on a lost drive.") from None
@@ -116,7 +125,7 @@ def folders(found: Files) -> list[dict[str, str | None]]:
 
 def _split_header(path: Path, text: Text) -> tuple[bytes, Iterator[bytes]]:
     """Return the first line that is not blank, and the blocks of records behind it."""
-    blocks = (lines.whole_records if text.well_formed else lines.whole_lines)(lines.raw(path))
+    blocks = (lines.whole_records if text.well_formed else lines.whole_lines)(lines.raw(path, text.encoding))
     for block in blocks:
         start = end = 0
         while start < len(block) and not block[start:end].strip():
@@ -134,7 +143,7 @@ def _header(path: Path, format: Format, text: Text) -> Header:
     except (OSError, EOFError, zlib.error):
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
     # The delimiter is told by the header alone: what the records hold has no say.
-    delimiter = "\t" if format == "tsv" else max(",;\t|", key=_outside_quotes(line).count)
+    delimiter = "\t" if format == "tsv" else _delimiter(_outside_quotes(line), text.decimal)
     names: list[str] = []
     for at, cell in enumerate(lines.split(line, delimiter)):
         name = stem = cell.strip() or f"column{at}"
@@ -144,6 +153,14 @@ def _header(path: Path, format: Format, text: Text) -> Header:
             name = f"{stem}_{again}"
         names.append(name)
     return Header(delimiter, tuple(names))
+
+
+def _delimiter(line: str, decimal: str) -> str:
+    """Return what most often stands between names; beside decimal commas, a comma only for want of others."""
+    if decimal == ",":
+        others = max(";\t|", key=line.count)
+        return others if others in line or "," not in line else ","
+    return max(",;\t|", key=line.count)
 
 
 def _outside_quotes(line: str) -> str:
@@ -220,7 +237,7 @@ def _format(path: Path) -> Format | None:
     raise UsageError(f"{path} has {shown}, so its format is unknown. Endings: {_KNOWN}.")
 
 
-def _check(path: Path, format: Format | None) -> None:
+def _check(path: Path, format: Format | None, text: Text) -> None:
     """Refuse a file that is unreadable, cut short or not of its format.
 
     JSON has no header: its first bytes belong to a record, so they are not looked at, and none need be there.
@@ -242,10 +259,13 @@ def _check(path: Path, format: Format | None) -> None:
         elif format is not None and not head.strip():
             raise DataError(f"{path} is empty; a file of records has at least a header.")
         # A NUL behind the header is in a record, which must not stop the others.
-        elif format is not None and (b"\0" in head.partition(b"\n")[0] or head[:4] in (b"PAR1", b"PK\3\4")):
+        elif format is not None and (
+            (b"\0" in head.partition(b"\n")[0] and not text.encoding.startswith("utf-16"))
+            or head[:4] in (b"PAR1", b"PK\3\4")
+        ):
             raise DataError(
                 f"{path} is not a text file, whatever its ending says; give it the ending of its format, "
-                "or save it again as UTF-8 text."
+                "or say what its encoding is, such as utf-16."
             )
     except PermissionError:
         raise DataError(f"{path} may not be read by this user; ask for permission to read it.") from None

@@ -4,7 +4,7 @@ One record must not move another, so what a line means is a function of that lin
 
 * A line ends at a newline (with the carriage return before it) or with the file. No quote opened in a
   line reaches into the next. A carriage return elsewhere is a space.
-* Bytes that are not UTF-8, and NUL, are U+FFFD.
+* Bytes that are not of the encoding (``encodings``), and NUL, are U+FFFD.
 * Of delimited text, a quoted field ends at the latest with its line; what stands between its closing quote
   and the next delimiter belongs to it; a quote inside a bare field is a character.
 * A line of more than ``LONGEST`` bytes is left out.
@@ -23,13 +23,19 @@ from pathlib import Path
 
 import numpy as np
 
+from dphist.records import encodings
+
 BLOCK = 1 << 18  # bytes taken at a time: what a processor keeps near
 LONGEST = 1_000_000  # bytes of a line; DuckDB takes twice as many
 UNKNOWN = "\N{REPLACEMENT CHARACTER}".encode()
 
 
-def raw(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, uncompressed and without a byte order mark, a block at a time."""
+def raw(path: Path, encoding: str) -> Iterator[bytes]:
+    """Yield the text of a file as UTF-8, uncompressed and without a byte order mark, a block at a time."""
+    return _bytes(path) if encoding == encodings.UTF_8 else encodings.to_utf8(_bytes(path), encoding)
+
+
+def _bytes(path: Path) -> Iterator[bytes]:
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         first = file.read(BLOCK)
         yield first.removeprefix(codecs.BOM_UTF8)

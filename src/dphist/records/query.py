@@ -22,7 +22,7 @@ from sqlglot import exp
 from dphist.domain import NEEDS_ZONE, Axis, Categories, Domain, Instants, Integers, Outside, Regular, Variable
 from dphist.errors import DataError, UsageError
 from dphist.records.expressions import expression, names_hint, resolve
-from dphist.records.reading import kind
+from dphist.records.reading import kind, with_decimal_commas
 from dphist.records.rounding import slack
 from dphist.records.sql import Engine, Field, column, double, is_null, select, try_cast
 
@@ -66,6 +66,9 @@ def ask(
     keep = None if where is None else expression(where, fields, engine)
     person = None if unit is None else resolve(unit, fields, engine)
     values = [_read(v, fields, axis) for v, axis in zip(written, domain.axes, strict=True)]
+    if engine.decimal == ",":
+        values = [with_decimal_commas(value, fields) for value in values]
+        keep = None if keep is None else with_decimal_commas(keep, fields)
     found = _check_kinds(engine, fields, domain, columns, values, keep, unit, person)
     if person is not None and found["unit"].kind == "float":  # NaN is how a dataframe writes a missing number
         person = exp.Nullif(this=person, expression=double(math.nan))

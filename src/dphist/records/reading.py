@@ -100,6 +100,27 @@ def kind(node: exp.Expression, fields: dict[str, Field]) -> Read:
     return "open"
 
 
+def with_decimal_commas(tree: exp.Expression, fields: dict[str, Field]) -> exp.Expression:
+    """Return the expression with text read as numbers whose decimal mark is a comma; a point is none."""
+
+    def swapped(node: exp.Expression) -> exp.Expression:
+        numeric = isinstance(node, exp.TryCast) and node.args["to"].this in exp.DataType.NUMERIC_TYPES
+        if not numeric or kind(node.this, fields) != "text":
+            return node
+        # No number holds a semicolon, so that what had a point is null.
+        text = _replaced(_replaced(exp.cast(node.this, "text"), ".", ";"), ",", ".")
+        return exp.TryCast(this=text, to=node.args["to"])
+
+    return tree.transform(swapped)
+
+
+def _replaced(text: exp.Expression, old: str, new: str) -> exp.Expression:
+    made: exp.Expression = exp.Anonymous(
+        this="REPLACE", expressions=[text, exp.Literal.string(old), exp.Literal.string(new)]
+    )
+    return made
+
+
 def may_fail(tree: exp.Expression, fields: dict[str, Field]) -> bool:
     """Return whether some value could make the expression fail: all but comparisons with literals may."""
     if not all(isinstance(node, _PLAIN) for node in tree.walk()):

@@ -42,6 +42,8 @@ class Engine(ABC):
     source: exp.Expression
     to_number: str  # how a person turns a column of text into numbers here
 
+    encoding: str | None = None  # what text is written in, and
+    decimal: str | None = None  # the decimal mark of numbers, where these can be declared
     names_are_public = True  # False where a file without a header would show a record as its names
 
     def columns(self) -> dict[str, Field]:

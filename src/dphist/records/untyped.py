@@ -46,6 +46,7 @@ class LineDuck(Duck):
     ) -> None:
         super().__init__(connection, found.name, progress=progress)
         self.found, self.declared, self.chunk = found, text, chunk
+        self.encoding = text.encoding
         self.folders = files.folders(found)
         self._gathered: exp.Select | None = None
         self._read = 0  # bytes so far
@@ -136,6 +137,7 @@ class CsvDuck(LineDuck):
         progress: bool,
     ) -> None:
         super().__init__(connection, found, text, chunk, progress=progress)
+        self.decimal = text.decimal
         self.header = files.header(found, text)
         self.show(self.folders[0])
 
