@@ -245,6 +245,8 @@ def _show_plan(
         "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
         "timezone": plan.zone,
         **({"well_formed": True} if plan.well_formed else {}),
+        **({"encoding": plan.encoding} if plan.encoding != "utf-8" else {}),
+        **({"decimal": plan.decimal} if plan.decimal != "." else {}),
         "unit": "one record"
         if plan.unit is None
         else f"one {plan.unit} with at most {plan.max_contributions} records",
