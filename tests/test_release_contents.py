@@ -122,6 +122,8 @@ WHITELIST = {
             "table",
             "timezone",
             "well_formed",
+            "encoding",
+            "decimal",
             "dataset",
             "journaled",
         ]

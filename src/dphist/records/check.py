@@ -111,7 +111,7 @@ class Check:
     def hints(self) -> tuple[str, ...]:
         """What to try where many records are left out."""
         if not self.read:
-            return ("no record was read: is there anything after the header?",)
+            return ("no record was read: CSV needs lines after its header, JSON an object on each line.",)
         found = []
         for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
             for fate in list(Fate)[Fate.UNDECODABLE :]:
