@@ -24,6 +24,7 @@ from zoneinfo import ZoneInfo
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -907,6 +908,23 @@ def test_a_session_and_a_connection_keep_their_zone(server, spark):
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+# --- what files state about themselves ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_one_record_does_not_move_the_nans_of_a_file_in_spark(spark, tmp_path, format):
+    for name, values in (("a", []), ("b", [1.0]), ("c", [1.0, 9.0])):
+        path = tmp_path / f"{name}.{format}"
+        table = pa.table({"x": [math.nan] * 100 + values, "y": [1] * (100 + len(values))})
+        (pq.write_table if format == "parquet" else orc.write_table)(table, str(path))
+        frame = getattr(spark.read, format)(str(path))
+        before = spark.conf.get(f"spark.sql.{format}.filterPushdown")
+        for where, expected in (("x > 5", 100 + len(values[1:])), ("x < 5", len(values[:1]))):
+            got = count(frame, Domain((Integers(1, 1),)), columns="y", where=where).values
+            assert got.tolist() == [expected], (name, where)
+        assert spark.conf.get(f"spark.sql.{format}.filterPushdown") == before
 
 
 # --- what a check tells -------------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ _KINDS: dict[str, Kind] = {
     "timestamp_ntz": "local",
 }
 _ANSI = "spark.sql.ansi.enabled"
+# Files state extremes that leave NaN out. Spark would skip records by them, so that one record more could
+# bring back or take away all NaN of its group.
+_SKIPPING = ("spark.sql.parquet.filterPushdown", "spark.sql.orc.filterPushdown")
 _ZONE = "spark.sql.session.timeZone"
 _ESCAPES = "spark.sql.parser.escapedStringLiterals"
 # Seconds of a clock without a zone, by its parts: a cast would read it in the session's zone.
@@ -202,7 +205,7 @@ def connect(frame: Any, *, table: str | None, zone: str = "UTC", progress: bool)
         conf = frame.sparkSession.conf
         if conf.get(_ESCAPES, "false").lower() == "true":
             raise UsageError(f"{_ESCAPES} changes what a quoted text means; set it to false for the count.")
-        settings = {_ANSI: "false", _ZONE: zone}
+        settings = {_ANSI: "false", _ZONE: zone, **dict.fromkeys(_SKIPPING, "false")}
         before = {name: conf.get(name) for name in settings}
     engine = None
     try:
