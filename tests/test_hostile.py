@@ -318,7 +318,7 @@ def test_ctrl_c_while_importing_is_quiet():
         assert run.stdout.readline() == "importing\n"
         run.send_signal(signal.SIGINT)
         rest = run.communicate()
-    assert (run.returncode, rest) == (130, ("", ""))
+    assert (run.returncode, rest) == (130, ("", "interrupted; nothing was charged.\n"))
 
 
 def test_ctrl_c_anywhere_else_is_quiet(monkeypatch):

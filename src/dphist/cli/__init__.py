@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 INTERRUPTED = 130
 
@@ -18,8 +19,7 @@ def main() -> None:
     _fill_closed_streams()
     try:
         if threading.current_thread() is threading.main_thread():
-            # No file is open yet and nothing is charged: there is nothing to clean up.
-            before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+            before = signal.signal(signal.SIGINT, _leave)
             from dphist.cli import program
 
             signal.signal(signal.SIGINT, before)
@@ -28,6 +28,13 @@ def main() -> None:
         program.run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _leave(*_: object) -> None:
+    """End at once: no file is open yet, so that there is nothing to clean up."""
+    with suppress(OSError):
+        os.write(2, b"interrupted; nothing was charged.\n")
+    os._exit(INTERRUPTED)
 
 
 def _fill_closed_streams() -> None:
