@@ -9,12 +9,13 @@ from scipy.stats import beta as beta_law
 from scipy.stats import binom
 
 from dphist.api import Plan
+from dphist.auditing import BUDGET, UNIT, audit_method, calls, replayed
 from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
 from dphist.kernels import deviations
 from dphist.mechanisms import CATALOGUE
-from dphist.privacy import l1
+from dphist.privacy import l1, noise, splits
 from dphist.privacy.audit import audit, least_probability, pairs
 from dphist.privacy.curator import Curator
 
@@ -156,6 +157,78 @@ def test_their_honest_twins_are_not_accused(what):
     assert found.bound > power  # and the auditor does see something
 
 
+def halved(monkeypatch):
+    drawn = noise._draw_each
+    monkeypatch.setattr(noise, "_draw_each", lambda top, parts, stream: drawn(top / 2, parts, stream))
+
+
+def unsplit(monkeypatch):
+    cut = splits.noisy_splits
+    monkeypatch.setattr(splits, "noisy_splits", lambda x, draw, **k: cut(x, lambda n: 0 * draw(n), **k))
+
+
+def redrawn(monkeypatch, change):
+    """Let every draw of the L1 partition be changed, given what it is scaled to and the largest D_b."""
+    cut = l1.noisy_partition
+
+    def noisy_partition(x, draw, *, candidates, center, penalty, fanout):
+        top = l1.change(l1.lengths(x.size, candidates, fanout)[-1], center)
+        return cut(
+            x,
+            lambda scale, n: change(draw, scale, n, top),
+            candidates=candidates,
+            center=center,
+            penalty=penalty,
+            fanout=fanout,
+        )
+
+    monkeypatch.setattr(l1, "noisy_partition", noisy_partition)
+
+
+# what, through which method, and how it is planted
+MISTAKES = {
+    "half the noise on ranges": ("hay", halved),
+    "splits without noise": ("dawa2", unsplit),
+    "L1 noise of scale D instead of D + D_b": (
+        "sa",
+        lambda m: redrawn(m, lambda draw, scale, n, top: draw(top, n)),
+    ),
+    "no noise on single bins": (
+        "sa",
+        lambda m: redrawn(m, lambda draw, scale, n, top: draw(scale, n) * (scale > top)),
+    ),
+    "units of several records forgotten": (
+        "identity",
+        lambda m: m.setattr(Curator, "sensitivity", property(lambda self: 1)),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_in_the_curator_is_caught_by_default(what, monkeypatch):
+    method, plant = MISTAKES[what]
+    plant(monkeypatch)
+    assert any(found.violated for _, found in audit_method(method))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["measure_ranges", "partition_l1", "partition_splits"])
+def test_the_same_verbs_without_the_mistakes_are_not_accused(verb):
+    method = {"measure_ranges": "hay", "partition_l1": "sa", "partition_splits": "dawa2"}[verb]
+    plan = Plan(bins=Domain((Integers(0, 3),)), epsilon=1, method=method)
+    (call,) = [c for c in calls(plan) if c.verb == verb]
+    found = audit(replayed(call, plan.domain), claim=BUDGET, bins=4, unit=UNIT, runs=6_000)
+    assert 0.3 < found.bound <= found.claim, found
+
+
+def test_every_question_of_a_method_is_audited():
+    plan = Plan(bins=Domain((Integers(0, 3),)), epsilon=1, method="dawa2")
+    assert {c.verb for c in calls(plan)} >= {"choose", "partition_splits", "measure_ranges"}
+    names = [name for name, _ in audit_method("identity", runs=100)]
+    assert names == ["measure", "all that is published"]
+
+
 def catalogue(method, epsilon):
     plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method)
 
@@ -212,12 +285,20 @@ def test_the_bound_is_clopper_and_pearsons(n, alpha):
         assert binom.sf(k - 1, n, got + 1e-3 * got * (1 - got)) > alpha
 
 
-def test_pairs_are_neighbours():
+@pytest.mark.parametrize("unit", [1, 3])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(3)])
+def test_pairs_are_neighbours(epsilon, unit):
     for bins in (2, 3, 8):
-        for x, y in pairs(bins):
+        found = pairs(bins, epsilon, unit)
+        for x, y in found:
             assert x.dtype == y.dtype == np.int64
             assert x.min() >= 0
-            assert sorted(y - x) == [0] * (bins - 1) + [1]
+            assert (y >= x).all()
+            assert 1 <= (y - x).sum() <= unit
+        assert any((y - x).max() == unit for x, y in found)
+        assert any((y - x).sum() > (y - x).max() for x, y in found) == (unit > 1)
+        # The probes are as high as the noise is wide.
+        assert max(x.max() for x, _ in found) >= 8 * unit / epsilon
 
 
 def test_no_trial_comes_twice_and_no_mechanism_can_change_the_pair():
@@ -250,7 +331,7 @@ def test_the_report_agrees_with_itself():
     found = audit(noise_on_bins(3), claim=Fraction(1), pair=([6, 1], [5, 1]), runs=2_000)
     assert [x.tolist() for x in found.pair] == [[5, 1], [6, 1]]
     for scores, seen in zip(found.scores, found.seen, strict=True):
-        assert scores.size == 1_000
+        assert scores.size == 1_334
         inside = scores >= found.threshold if found.upwards else scores <= found.threshold
         assert inside.sum() == seen
         assert f"{seen:,}" in found.event
@@ -279,8 +360,9 @@ def test_what_is_no_audit_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "out", [lambda x, t: x[:1], lambda x, t: np.zeros((3, x.size)), lambda x, t: np.zeros(2 + t % 2)]
+    "out",
+    [lambda x, t: np.zeros((2, 1)), lambda x, t: np.zeros((3, x.size)), lambda x, t: np.zeros(2 + t % 2)],
 )
 def test_a_mechanism_of_changing_shape_is_refused(out):
-    with pytest.raises(UsageError, match="one number per bin"):
+    with pytest.raises(UsageError, match="a row of numbers"):
         audit(out, claim=Fraction(1), pair=([0, 0], [0, 1]), runs=100)
