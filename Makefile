@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-lowest lowest-engines quick check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
+.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ bench-core: $(VENV)/.bench  ## the sampler, identity, imports and the ledger, on
 
 bench-records: $(VENV)/.engines  ## counting files, people, Spark and a grid, one JSON line per figure (minutes)
 	@$(BIN)/python -W ignore -m dphist.bench.records
+
+mutants: $(VENV)/.engines  ## plant privacy bugs one at a time and show the test that kills each (minutes; ARGS="--only NAME")
+	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
 services: $(VENV)/.engines  ## install a PostgreSQL server (Debian, as root) and the drivers, for their tests
 	@echo "==> apt-get install postgresql: the tests start servers of their own from it"

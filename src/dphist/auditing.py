@@ -5,7 +5,7 @@ budget that it takes. So each call of a verb that a method makes is repeated, wi
 mechanism of its own. Seen so, a verb shows far more than what later steps leave of its answer. Three things
 make its mistakes plain:
 
-* its budget is 2, at which a wrong scale of the noise takes the fewest runs to be seen;
+* its budget is 5/2, at which a wrong scale of the noise takes the fewest runs to be seen;
 * its unit is two records, in one bin or in two, so that a sensitivity which forgets the unit is seen too;
 * the domain has few bins, and the options of a verb are those that leave its proof the least slack.
 """
@@ -27,7 +27,7 @@ from dphist.groups import Groups
 from dphist.privacy.audit import Audit, Mechanism, audit
 from dphist.privacy.curator import Curator
 
-BUDGET, UNIT = Fraction(2), 2
+BUDGET, UNIT = Fraction(5, 2), 2
 RUNS, BETA = 15_000, 1e-6
 _VERBS = (
     "measure", "measure_ranges", "measure_linear", "measure_distances", "choose", "partition_l1",
@@ -36,7 +36,7 @@ _VERBS = (
 # Options that leave the least slack on four bins: from its median every group's deviation moves by as much
 # as the largest group's, and a penalty keeps single bins from winning by chance; a binary tree is deeper.
 _HARSH: dict[str, dict[str, Any]] = {
-    "partition_l1": {"center": "median", "penalty": 2.0, "one_sided": False},
+    "partition_l1": {"center": "median", "penalty": 2.0, "one_sided": False, "fanout": 2},
     "partition_splits": {"fanout": 2},
 }
 
