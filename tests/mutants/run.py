@@ -165,10 +165,10 @@ def report(outcomes: list[Outcome]) -> str:
         [
             "# Privacy bugs, planted one at a time",
             "",
-            f"`make mutants` plants {len(outcomes)} bugs, each alone in a copy of the source, and runs the tests. "
+            f"`make mutants` plants {len(outcomes)} bugs, one at a time in a copy of the source. "
             "What each line was and became stands in `tests/mutants/mutations.toml`. "
-            f"Killed: {len(killed)}, of these {len(killed) - slow} by quick tests (`make quick`) and {slow} by "
-            f"slow ones (`make test`). Survivors: {', '.join(left) or 'none'}.",
+            f"Killed: {len(killed)}, of these {len(killed) - slow} by quick tests (`make quick`) and {slow} "
+            f"by slow ones (`make test`). Survivors: {', '.join(left) or 'none'}.",
             "",
             "The test named is the first that failed; others may too.",
             "",
