@@ -114,6 +114,9 @@ def test_far_times_in_a_database(tmp_path, type):
         made.register("far", as_table(cells))
         made.execute("INSERT INTO d SELECT * FROM far")
     assert count(tmp_path / "d.duckdb", CLOCK, columns="t", table="d").values.tolist() == [0, 0, 20, 0, 0]
+    for where in ("CAST(t AS TIMESTAMP) > TIMESTAMP '2020-01-01'", "CAST(t AS DATE) IS NOT NULL"):
+        got = count(tmp_path / "d.duckdb", ONE, columns="x", table="d", where=where).values
+        assert 20 <= got[0] <= 25, where
 
 
 @pytest.mark.parametrize("load", ["arrow", "polars", "date64", "parquet"])
