@@ -37,38 +37,38 @@ COLUMNS = {
 TABLE = pa.table({"s": COLUMNS["s"], "n": COLUMNS["n"], "d": pa.array(COLUMNS["d"], pa.date32())})
 
 
-def as_csv(folder: Path) -> tuple[object, dict[str, str]]:
+def as_csv(folder: Path) -> tuple[object, dict[str, object]]:
     path = folder / "x.csv"
     path.write_text("s,n,d\n" + f"{TEXT},{NUMBER},{DATE}\n" * ROWS + f'"{TEXT}\n{TEXT},{TEXT}\n', "utf-8")
     return path, {}
 
 
-def as_latin(folder: Path) -> tuple[object, dict[str, str]]:
+def as_latin(folder: Path) -> tuple[object, dict[str, object]]:
     path = folder / "l.tsv"
     path.write_bytes(f"s\tn\td\n{TEXT}\t{NUMBER}\t{DATE}\n".encode("latin-1") * 2)
     return path, {}
 
 
-def as_jsonl(folder: Path) -> tuple[object, dict[str, str]]:
+def as_jsonl(folder: Path) -> tuple[object, dict[str, object]]:
     path = folder / "x.jsonl"
     line = json.dumps({"s": TEXT, "n": NUMBER, "d": str(DATE)}, ensure_ascii=False)
     path.write_text(f"{line}\n" * ROWS + f'{{"s": "{TEXT}\n', "utf-8")
     return path, {}
 
 
-def as_json(folder: Path) -> tuple[object, dict[str, str]]:
+def as_json(folder: Path) -> tuple[object, dict[str, object]]:
     path = folder / "x.json"
     path.write_text(json.dumps([{"s": TEXT, "n": NUMBER, "d": str(DATE)}] * ROWS), "utf-8")
-    return path, {}
+    return path, {"well_formed": True}
 
 
-def as_parquet(folder: Path) -> tuple[object, dict[str, str]]:
+def as_parquet(folder: Path) -> tuple[object, dict[str, object]]:
     """With a footer that holds the number of records and their least and greatest values."""
     pq.write_table(TABLE, folder / "x.parquet", write_statistics=True, row_group_size=1000)
     return folder / "x.parquet", {}
 
 
-def as_damaged(folder: Path) -> tuple[object, dict[str, str]]:
+def as_damaged(folder: Path) -> tuple[object, dict[str, object]]:
     """A good footer and damaged pages."""
     path = as_parquet(folder)[0]
     raw = bytearray(path.read_bytes())
@@ -77,7 +77,7 @@ def as_damaged(folder: Path) -> tuple[object, dict[str, str]]:
     return path, {}
 
 
-def as_duckdb(folder: Path) -> tuple[object, dict[str, str]]:
+def as_duckdb(folder: Path) -> tuple[object, dict[str, object]]:
     with duckdb.connect(str(folder / "x.duckdb")) as made:
         made.register("t", TABLE)
         made.execute("CREATE TABLE records AS SELECT * FROM t")
@@ -85,11 +85,11 @@ def as_duckdb(folder: Path) -> tuple[object, dict[str, str]]:
     return folder / "x.duckdb", {"table": "records"}
 
 
-def as_failing_view(folder: Path) -> tuple[object, dict[str, str]]:
+def as_failing_view(folder: Path) -> tuple[object, dict[str, object]]:
     return as_duckdb(folder)[0], {"table": "failing"}
 
 
-def as_sqlite(folder: Path) -> tuple[object, dict[str, str]]:
+def as_sqlite(folder: Path) -> tuple[object, dict[str, object]]:
     with closing(sqlite3.connect(folder / "x.sqlite")) as made:
         made.execute("CREATE TABLE records (s TEXT, n INTEGER, d DATE)")
         made.executemany("INSERT INTO records VALUES (?, ?, ?)", [(TEXT, TEXT, str(DATE))] * ROWS)
@@ -97,11 +97,11 @@ def as_sqlite(folder: Path) -> tuple[object, dict[str, str]]:
     return folder / "x.sqlite", {"table": "records"}
 
 
-def as_arrow(folder: Path) -> tuple[object, dict[str, str]]:
+def as_arrow(folder: Path) -> tuple[object, dict[str, object]]:
     return TABLE, {}
 
 
-def as_failing_reader(folder: Path) -> tuple[object, dict[str, str]]:
+def as_failing_reader(folder: Path) -> tuple[object, dict[str, object]]:
     """A reader whose own code raises half-way, with a record in its words."""
 
     def batches():
@@ -111,15 +111,15 @@ def as_failing_reader(folder: Path) -> tuple[object, dict[str, str]]:
     return pa.RecordBatchReader.from_batches(TABLE.schema, batches()), {}
 
 
-def as_polars(folder: Path) -> tuple[object, dict[str, str]]:
+def as_polars(folder: Path) -> tuple[object, dict[str, object]]:
     return pl.from_arrow(TABLE), {}
 
 
-def as_pandas(folder: Path) -> tuple[object, dict[str, str]]:
+def as_pandas(folder: Path) -> tuple[object, dict[str, object]]:
     return pd.DataFrame(COLUMNS), {}
 
 
-def as_odd_objects(folder: Path) -> tuple[object, dict[str, str]]:
+def as_odd_objects(folder: Path) -> tuple[object, dict[str, object]]:
     class Odd:
         def __str__(self):
             raise ValueError(TEXT)
@@ -203,8 +203,9 @@ def test_the_command_line_shows_no_value(load, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, where = load(tmp_path)
     dphist.Ledger.open("book.db", create=True)
-    table = [part for name, value in where.items() for part in (f"--{name}", value)]
-    told = ["dphist", "publish", str(data), "--epsilon", "1", "--bins", "3", "--range", "0", "9", *table]
+    said = ["--well-formed"] if "well_formed" in where else []
+    said += ["--table", where["table"]] if "table" in where else []
+    told = ["dphist", "publish", str(data), "--epsilon", "1", "--bins", "3", "--range", "0", "9", *said]
     asked = ["--column", "n"], ["--column", "s + 1"], ["--column", "nobody"], []
     for question in asked:
         for more in ([], ["--json"], ["--dry-run"], ["--dry-run", "--json"]):
