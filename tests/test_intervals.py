@@ -442,3 +442,14 @@ def test_the_coverage_benchmark_prints_a_line_per_cell_and_a_table(tmp_path, cap
     assert rows[-1] == json.loads(json.dumps(summary("sa", rows[:3])))
     text = (tmp_path / "coverage.md").read_text()
     assert text == table(rows[:3]) and "| steps |" in text
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_so_few_bins_that_a_long_run_is_no_longer_than_a_bin_still_have_intervals(n):
+    for seed in range(8):
+        counts = Counts(np.arange(n) * 10, Domain((Integers(0, n - 1),)))
+        door = Curator.simulated(counts, epsilon=ONE, seed=seed)
+        pipeline = dataclasses.replace(make_pipeline("ahp", counts.domain), calibrate=Fraction(1, 20))
+        release = pipeline.run(door, dphist.workload.points(n))
+        assert np.isfinite(release.intervals()[0]).all()
+        assert math.isfinite(release.total().low)

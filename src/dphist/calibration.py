@@ -248,10 +248,12 @@ class Calibrated:
         """Return how far runs of some lengths are off in the mean, besides the noise."""
         runs, n = self.runs, self.groups.n
         one = float(np.average(self.bias**2, weights=self.groups.sizes)) ** 0.5
-        if runs is None or not runs.length > 1:
+        if runs is None:
             return np.asarray(one * np.sqrt(length))
         # All bins together have noise alone: lengths count as on a bridge from the first bin to the last.
         room, known = (x * (1 - x / (n + 1)) for x in (length, np.array([1.0, runs.length])))
+        if not known[1] > known[0]:  # a run that was measured says no more than a bin does
+            return np.asarray(one * np.sqrt(length))
         x, y = np.log(known), np.log(np.maximum([one, runs.bias], 1e-12))
         slope = min(max((y[1] - y[0]) / (x[1] - x[0]), 0.0), 1.0)
         at = np.log(room)
