@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records papers papers-quick services clean
+.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,11 @@ $(VENV)/.bench: $(VENV)/.dev
 $(VENV)/.engines: $(VENV)/.dev
 	@echo "==> adding Spark and the PostgreSQL driver (a minute, 0.5 GB, once)"
 	@$(PIP) '.[dev,postgres,spark]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "==> adding what builds the documentation (once)"
+	@$(PIP) '.[dev,docs]'
 	@touch $@
 
 demo: $(VENV)/.demo  ## publish 336,776 real flights: release, picture and ledger in dphist-demo/
@@ -70,16 +75,20 @@ check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the pri
 	@echo "==> import contracts"
 	@$(BIN)/lint-imports
 
+docs: $(VENV)/.docs  ## build the documentation into site/, to open in a browser without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "==> site/index.html"
+
 format: $(VENV)/.dev  ## put the code into shape
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 bench: bench-core bench-partition bench-records bench-rivals bench-trees  ## every benchmark
 
 bench-core: $(VENV)/.bench  ## the sampler, identity, imports and the ledger, one JSON line per figure
-	@$(BIN)/python -m dphist.bench.core
+	@$(BIN)/python -m benchmarks.core
 
 bench-records: $(VENV)/.engines  ## counting files, people, Spark and a grid, one JSON line per figure (minutes)
-	@$(BIN)/python -W ignore -m dphist.bench.records
+	@$(BIN)/python -W ignore -m benchmarks.records
 
 mutants: $(VENV)/.engines  ## plant privacy bugs one at a time and show the test that kills each (minutes; ARGS="--only NAME")
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
@@ -91,29 +100,29 @@ services: $(VENV)/.engines  ## install a PostgreSQL server (Debian, as root) and
 	@command -v java >/dev/null || echo "Spark's tests need Java 17 or later, and there is none: apt-get install openjdk-17-jre-headless"
 
 bench-trees: $(VENV)/.bench  ## trees and DAWA: speed, error, coverage, real histograms, one JSON line per figure (minutes)
-	@$(BIN)/python -m dphist.bench.trees
+	@$(BIN)/python -m benchmarks.trees
 
 bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness, memory, quality on real histograms
-	@$(BIN)/python -m dphist.bench.partition
+	@$(BIN)/python -m benchmarks.partition
 
 bench-error: $(VENV)/.bench  ## coverage of intervals, advice and auto's choices (an hour; DATA=folder of histograms)
-	@$(BIN)/python -m dphist.bench.error --out results/error $(if $(DATA),--data $(DATA))
-	@$(if $(DATA),$(BIN)/python -m dphist.bench.advice --data $(DATA) --table results/error/advice.md,echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
-	@$(if $(DATA),$(BIN)/python -m dphist.bench.auto evaluate --data $(DATA) --table results/error/auto.md)
+	@$(BIN)/python -m benchmarks.error --out results/error $(if $(DATA),--data $(DATA))
+	@$(if $(DATA),$(BIN)/python -m benchmarks.advice --data $(DATA) --table results/error/advice.md,echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
+	@$(if $(DATA),$(BIN)/python -m benchmarks.auto evaluate --data $(DATA) --table results/error/auto.md)
 
 train-auto: $(VENV)/.dev  ## learn the table by which auto chooses, on made-up data alone (half an hour)
-	@$(BIN)/python -m dphist.bench.auto train
+	@$(BIN)/python -m benchmarks.auto train
 
 bench-rivals: $(VENV)/.bench  ## every rival at 131,072 bins and on a grid of a million cells: time and memory
-	@$(BIN)/python -m dphist.bench.rivals
+	@$(BIN)/python -m benchmarks.rivals
 
 PAPERS := sortaki engineering ahp dawa
-PAPER   = @for paper in $(PAPERS); do echo "==> $$paper"; $(BIN)/dphist bench paper $$paper $(1) $(if $(DATA),--data $(DATA)) || exit; done
+PAPER   = @for paper in $(PAPERS); do echo "==> $$paper"; $(BIN)/python -m papers $$paper $(1) $(if $(DATA),--data $(DATA)) || exit; done
 
-papers: $(VENV)/.demo  ## rerun every paper's experiments into results/ (hours; DATA=folder of DPBench's files)
+papers: $(VENV)/.dev  ## rerun every paper's experiments into results/ (hours; DATA=folder of DPBench's files)
 	$(call PAPER)
 
-papers-quick: $(VENV)/.demo  ## the same in minutes, into results/NAME-quick
+papers-quick: $(VENV)/.dev  ## the same in minutes, into results/NAME-quick
 	$(call PAPER,--quick)
 
 clean:  ## remove the environment and caches

@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.privacy import noise
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
 Verb = Callable[[Curator], Any]

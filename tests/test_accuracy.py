@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphist import law
-from dphist.accuracy import ErrorModel, GroupTotals, Unknown, error_model_from_dict
+from dphist.domain.groups import Groups
 from dphist.errors import ReleaseFileError, UsageError
-from dphist.groups import Groups
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import ErrorModel, GroupTotals, Unknown, error_model_from_dict
 
 
 def draws(rng, scale, size):
@@ -34,7 +34,7 @@ def brute_margin(groups, scales, lo, hi, level):
     if set().union(*(members(groups)[g] for g in inside)) != wanted:
         return None
     used = np.array([scales[g] for g in inside], dtype=float)
-    return law.sum_quantile(used, np.ones(used.size, dtype=np.int64), level)
+    return noise_law.sum_quantile(used, np.ones(used.size, dtype=np.int64), level)
 
 
 @st.composite
@@ -62,7 +62,9 @@ def test_every_range_agrees_with_brute_force(groups, data):
     for g, bins in enumerate(members(groups)):
         for b in bins:
             assert np.isnan(band[b]) == np.isnan(variances[b]) == (len(bins) > 1)
-            assert len(bins) > 1 or variances[b] == pytest.approx(law.variance(float(scales[g])), rel=1e-14)
+            assert len(bins) > 1 or variances[b] == pytest.approx(
+                noise_law.variance(float(scales[g])), rel=1e-14
+            )
 
 
 def test_an_empty_range_has_no_error():
@@ -99,13 +101,13 @@ def test_the_joint_band_is_as_narrow_as_the_lattice_allows():
     band = GroupTotals(Groups.singletons(n), scale).joint(level=0.95)
     assert band.shape == (n,) and np.ptp(band) == 0
     k = int(band[0])
-    assert (1 - law.tail(scale, k)) ** n >= 0.95 > (1 - law.tail(scale, k - 1)) ** n
+    assert (1 - noise_law.tail(scale, k)) ** n >= 0.95 > (1 - noise_law.tail(scale, k - 1)) ** n
 
 
 def test_the_joint_band_counts_only_bins_that_have_one():
     groups = Groups(np.array([0, 1, 4, 5]), np.array([4, 0, 1, 2, 3]))
     band = GroupTotals(groups, np.array([3.0, 900.0, 3.0])).joint(level=0.9)
-    (k,) = law.joint_quantile(np.array([3.0]), np.array([2]), 0.9)
+    (k,) = noise_law.joint_quantile(np.array([3.0]), np.array([2]), 0.9)
     assert band[[4, 3]].tolist() == [k, k]
     assert np.isnan(band[:3]).all()
 

@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import advice, cli, study
-from dphist.advice import advise
-from dphist.bench import advice as benchmark
+from benchmarks import advice as benchmark
+from dphist import cli
 from dphist.domain import Domain, Integers, Regular
+from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.mechanisms import CATALOGUE
-from dphist.workload import make_workload
+from dphist.methods.catalogue import CATALOGUE
+from dphist.planning import advise as advice
+from dphist.planning import study
+from dphist.planning.advise import advise
 
 FEW = ["identity", "uniform", "hb"]
 GRID = Domain((Integers(0, 7), Integers(0, 7)))

@@ -8,15 +8,15 @@ import pytest
 from scipy.stats import beta as beta_law
 from scipy.stats import binom
 
-from dphist.api import Plan
-from dphist.auditing import BUDGET, UNIT, audit_method, calls, replayed
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
-from dphist.kernels import deviations
-from dphist.mechanisms import CATALOGUE
+from dphist.kernels.partition import deviations
+from dphist.methods.catalogue import CATALOGUE
+from dphist.planning.audit import audit, least_probability, pairs
+from dphist.planning.audit_method import BUDGET, UNIT, audit_method, calls, replayed
+from dphist.planning.plan import Plan
 from dphist.privacy import l1, noise, splits
-from dphist.privacy.audit import audit, least_probability, pairs
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
 SIZES = (1, 2, 4, 8)

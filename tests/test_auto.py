@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dphist
-from dphist import workload
-from dphist.bench import auto as teacher
-from dphist.bench import core
-from dphist.counts import Counts
-from dphist.domain import Categories, Domain, Integers
+from benchmarks import auto as teacher
+from benchmarks import core
+from dphist.domain import Categories, Domain, Integers, workload
 from dphist.errors import UsageError
 from dphist.kernels.levels import Level
-from dphist.mechanisms import CATALOGUE, make_pipeline, variant
+from dphist.methods.catalogue import CATALOGUE, make_pipeline, variant
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import auto
 

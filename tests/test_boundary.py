@@ -17,10 +17,10 @@ BIN = Path(sys.executable).parent
 
 FORBIDDEN = {"rng", "prng", "seed", "random_state", "generator"}
 MAY_SEED = {  # public or made-up counts only; what they return is stamped simulated or is no release
-    ("api.py", "simulate"),
-    ("shapes.py", "weights"),
-    ("shapes.py", "draw"),
-    ("shapes.py", "_source"),
+    ("planning/plan.py", "simulate"),
+    ("planning/shapes.py", "weights"),
+    ("planning/shapes.py", "draw"),
+    ("planning/shapes.py", "_source"),
 }
 
 
@@ -58,7 +58,9 @@ def test_a_planted_seed_is_caught():
     planted = "def step(curator, *, seed=0):\n    pass\nf = lambda rng: rng\n"
     assert seeded_parameters(Path("steps/order.py"), planted) == ["step", "<lambda>"]
     assert seeded_parameters(Path("privacy/noise.py"), planted) == []
-    assert seeded_parameters(Path("api.py"), "def simulate(seed): pass\ndef other(seed): pass") == ["other"]
+    assert seeded_parameters(Path("planning/plan.py"), "def simulate(seed): pass\ndef other(seed): pass") == [
+        "other"
+    ]
 
 
 def test_no_function_outside_the_boundary_takes_randomness():
@@ -66,7 +68,7 @@ def test_no_function_outside_the_boundary_takes_randomness():
 
 
 CHARGE_HOMES = {"privacy/ledger.py"}
-CURATOR_HOMES = {"privacy/curator.py", "api.py"}
+CURATOR_HOMES = {"privacy/curator.py", "planning/plan.py"}
 
 
 def test_a_planted_charge_is_caught():
@@ -80,7 +82,7 @@ def test_charges_and_curators_are_made_in_one_place(name, homes):
     assert {str(p): found for p, t in sources() if (found := misplaced_calls(p, t, {name}, homes))} == {}
 
 
-CHECKERS = {("api.py", "Plan.check"), ("cli/check.py", "check")}
+CHECKERS = {("planning/plan.py", "Plan.check"), ("cli/check.py", "check")}
 
 
 def checks(path, text):
@@ -123,7 +125,13 @@ CHECKED = {
 
 @pytest.mark.parametrize("what", CHECKED)
 def test_a_planted_check_is_caught(what):
-    for path in ("release/core.py", "pipeline.py", "cli/publish.py", "api.py", "privacy/curator.py"):
+    for path in (
+        "release/release.py",
+        "methods/pipeline.py",
+        "cli/publish.py",
+        "planning/plan.py",
+        "privacy/curator.py",
+    ):
         assert checks(Path(path), CHECKED[what]), path
 
 
@@ -135,11 +143,11 @@ LINTED = {
     "numpy.random in a step": ("steps/order.py", "import numpy as np\nx = np.random.laplace()\n"),
     "numpy.random by from": ("steps/order.py", "from numpy.random import default_rng\n"),
     "random in a step": ("steps/order.py", "import random\n"),
-    "secrets in the api": ("api.py", "import secrets\n"),
+    "secrets in the api": ("planning/plan.py", "import secrets\n"),
     "scipy.stats in a kernel": ("kernels/extra.py", "import scipy.stats\n"),
-    "os.urandom in the pipeline": ("pipeline.py", "import os\nk = os.urandom(8)\n"),
+    "os.urandom in the pipeline": ("methods/pipeline.py", "import os\nk = os.urandom(8)\n"),
     "the curator's counts": ("steps/estimate.py", "def f(curator):\n    return curator._Curator__counts\n"),
-    "a legacy generator": ("plots.py", "import numpy as np\nx = np.random.RandomState(1)\n"),
+    "a legacy generator": ("charts/picture.py", "import numpy as np\nx = np.random.RandomState(1)\n"),
 }
 
 
@@ -176,14 +184,14 @@ def test_ruff_allows_entropy_in_the_noise_module():
 IMPORTS = {
     "a step that imports the noise": ("steps/order.py", "from dphist.privacy import noise"),
     "a step that imports the pipeline": ("steps/order.py", "from dphist import pipeline"),
-    "a picture that imports counts": ("plots.py", "from dphist.counts import Counts"),
-    "a release that imports the ledger": ("release/core.py", "from dphist.privacy import ledger"),
-    "a release that checks records": ("release/core.py", "from dphist.records import check"),
+    "a picture that imports counts": ("charts/picture.py", "from dphist.privacy.counts import Counts"),
+    "a release that imports the ledger": ("release/release.py", "from dphist.privacy import ledger"),
+    "a release that checks records": ("release/release.py", "from dphist.records import check"),
     "a publish that checks records": ("cli/publish.py", "from dphist.records.check import check"),
-    "a pipeline that checks records": ("pipeline.py", "from dphist.records.check import check"),
-    "a step that imports counts": ("steps/estimate.py", "from dphist.counts import Counts"),
+    "a pipeline that checks records": ("methods/pipeline.py", "from dphist.records.check import check"),
+    "a step that imports counts": ("steps/estimate.py", "from dphist.privacy.counts import Counts"),
     "a lazy import of the curator in a release": (
-        "release/core.py",
+        "release/release.py",
         "def f() -> None:\n    from dphist.privacy.curator import Curator\n    Curator",
     ),
 }
@@ -222,5 +230,5 @@ def code_lines(text):
 
 def test_the_door_stays_small_enough_to_read_in_an_afternoon():
     assert code_lines('"""Doc."""\n\n# why\nx = 1\ny = (\n    2\n)\n') == 4
-    lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy" and p.name != "audit.py"}
-    assert sum(lines.values()) <= 870, lines
+    lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy"}
+    assert sum(lines.values()) <= 1300, lines  # a third of them keep the ledger's file whole

@@ -147,7 +147,7 @@ def test_every_source_without_types_tells_the_same(tmp_path):
 
 def test_people_are_told_over_all_parts_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr("dphist.records.lines.BLOCK", 7)
-    monkeypatch.setattr("dphist.records.untyped._PART", 20)
+    monkeypatch.setattr("dphist.records.engines.untyped._PART", 20)
     path = written(tmp_path / "a.csv", "age,who\n" + "5,p\n6,q\n" * 20)
     found = agrees(path, AGES, columns="age", unit="who", max_contributions=3)
     assert left_out(found) == {"bounded": 34}
@@ -209,7 +209,7 @@ def test_on_any_dirty_file_every_record_has_one_fate(tmp_path_factory, lines, ou
 
 
 def test_a_person_in_several_parts_of_a_file_is_one_person(tmp_path, monkeypatch):
-    monkeypatch.setattr("dphist.records.untyped._PART", 60)
+    monkeypatch.setattr("dphist.records.engines.untyped._PART", 60)
     monkeypatch.setattr("dphist.records.lines.BLOCK", 30)
     path = written(tmp_path / "a.csv", "age,who\n" + "".join(f"{i % 50},p{i % 3}\n" for i in range(90)))
     found = agrees(path, AGES, columns="age", unit="who", max_contributions=4)

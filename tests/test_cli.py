@@ -306,7 +306,16 @@ def test_methods_and_help_and_version():
 
 
 def test_the_command_line_starts_without_what_is_heavy():
-    heavy = "{'numba', 'duckdb', 'altair', 'vl_convert', 'joblib', 'pandas', 'dphist.api', 'dphist.bench'}"
+    heavy = {
+        "numba",
+        "duckdb",
+        "altair",
+        "vl_convert",
+        "joblib",
+        "pandas",
+        "dphist.planning.plan",
+        "dphist.lab",
+    }
     code = f"import sys, dphist.cli; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
@@ -403,7 +412,7 @@ def test_a_refused_run_leaves_no_file(here):
 
 
 def test_a_name_taken_while_counting_is_left_alone(here, monkeypatch):
-    from dphist.pipeline import Pipeline
+    from dphist.methods.pipeline import Pipeline
 
     def slow(self, *args, **more):
         (here / "r.json").write_text("somebody else's")
@@ -504,7 +513,7 @@ def test_waiting_for_a_ledger_is_told(here):
 
 def test_an_interrupt_says_what_was_charged(here, monkeypatch):
     from dphist import records
-    from dphist.pipeline import Pipeline
+    from dphist.methods.pipeline import Pipeline
     from dphist.privacy.ledger import Ledger
 
     def stop(*_, **__):
@@ -598,7 +607,7 @@ def test_a_full_or_closed_output_loses_no_release(here):
 
 
 def test_a_release_outlives_its_picture(here, monkeypatch):
-    from dphist.plots import Picture
+    from dphist.charts.picture import Picture
 
     def broken(*_, **__):
         raise ValueError("no fonts.")

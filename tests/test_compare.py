@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dphist import mechanisms
-from dphist.bench import compare, grid, page
 from dphist.errors import DataError, DphistError, OutputError, UsageError
+from dphist.lab import compare, grid, page
+from dphist.methods import catalogue
 from test_cli import DPHIST, dphist
 
 QUIET = ("--jobs", "1", "--no-progress")
@@ -193,7 +193,7 @@ def test_public_data_is_warned_of_and_a_failed_method_shown(here, monkeypatch):
     def broken(domain):
         raise ZeroDivisionError("it <broke>")
 
-    monkeypatch.setitem(mechanisms.CATALOGUE, "efpa", mechanisms.Method("efpa", broken, "", ""))
+    monkeypatch.setitem(catalogue.CATALOGUE, "efpa", catalogue.Method("efpa", broken, "", ""))
     np.save("plane.npy", np.full((8, 8), 50))
     ask = ("compare", "--data", "plane.npy", "--epsilon", "1", "--trials", "2", *QUIET, "--method")
     run = dphist(*ask, "identity,efpa", "--workload", "rectangles:20", "--out", "c")
@@ -265,47 +265,10 @@ def test_many_rankings_are_drawn_as_regret():
 
 
 def test_shapes_are_listed(here):
-    assert "salaries" in dphist("bench", "shapes").stdout
+    assert "salaries" in dphist("shapes").stdout
     assert {"name": "uniform", "summary": "every bin alike"}.items() <= json.loads(
-        dphist("bench", "shapes", "--json").stdout
+        dphist("shapes", "--json").stdout
     )[0].items()
-
-
-def test_a_paper_says_what_it_wrote(here, monkeypatch):
-    from dphist.bench import papers
-
-    asked = []
-
-    def tiny(name, *, out, **more):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "tables.md").write_text("new")
-        asked.append((name, out, more))
-        return out
-
-    monkeypatch.setattr(papers, "reproduce", tiny)
-    (here / "results" / "dawa").mkdir(parents=True)
-    (here / "results" / "dawa" / "old.md").write_text("old")
-    run = dphist("bench", "paper", "dawa", "--jobs", "1")
-    assert run.stdout.split() == [str(Path("results/dawa/tables.md"))]
-    dphist("bench", "paper", "dawa", "--quick", "--backend", "dask", "--data", here)
-    plain = {"quick": False, "data": None, "jobs": 1, "backend": None}
-    assert asked[0] == ("dawa", Path("results/dawa"), plain)
-    other = {"quick": True, "data": here, "jobs": -1, "backend": "dask"}
-    assert asked[1] == ("dawa", Path("results/dawa-quick"), other)
-
-    def stop(name, **more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(papers, "reproduce", stop)
-    said = dphist("bench", "paper", "dawa", code=130).stderr
-    kept = "what was finished is kept in results/dawa: the same command goes on from there."
-    assert said == f"interrupted; {kept}\n"
-
-
-def test_an_unknown_paper_and_a_missing_folder(here):
-    assert "Did you mean 'sortaki'" in dphist("bench", "paper", "sortak", code=2).stderr
-    assert "nowhere" in dphist("bench", "paper", "dawa", "--data", "nowhere", code=2).stderr
-    assert not (here / "results").exists()
 
 
 def test_help_names_every_option():
@@ -313,8 +276,6 @@ def test_help_names_every_option():
     flags = "--data --like --method --epsilon --workload --trials --metric --jobs --out --json --no-progress"
     assert all(flag in shown for flag in flags.split())
     assert "list[" not in shown
-    assert "--quick" in dphist("bench", "paper", "-h").stdout
-    assert "paper" in dphist("bench", "-h").stdout
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(here, monkeypatch):

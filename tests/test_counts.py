@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.errors import DataError, PrivacyError, UsageError
+from dphist.privacy.counts import Counts
 
 THREE = Domain((Integers(0, 2),))
 

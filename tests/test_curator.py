@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist import law
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
-from dphist.groups import Groups
 from dphist.kernels import scores
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger
+from dphist.uncertainty import noise_law
 
 ONE = Fraction(1)
 
@@ -52,12 +52,12 @@ def test_measured_noise_has_the_variance_of_sensitivity_over_epsilon(sensitivity
     noisy = curator(np.zeros(n, int), epsilon=epsilon, sensitivity=sensitivity).measure(
         Groups.singletons(n), share=Fraction(1, 2)
     )
-    want = law.variance(sensitivity / 0.25)
+    want = noise_law.variance(sensitivity / 0.25)
     seen = noisy.values.var()
     assert noisy.variance == pytest.approx(want, rel=1e-12)
     assert seen == pytest.approx(want, rel=0.03)
     for wrong in (0.9, 1.1):  # the test must be able to tell a scale that is off by a tenth
-        assert seen != pytest.approx(law.variance(wrong * sensitivity / 0.25), rel=0.03)
+        assert seen != pytest.approx(noise_law.variance(wrong * sensitivity / 0.25), rel=0.03)
 
 
 def test_per_run_budgets_set_per_run_scales():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphist.domain import Domain, Integers
-from dphist.mechanisms import METHODS
+from dphist.methods.catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [p for p in sorted((ROOT / "docs" / "methods").glob("*.md")) if p.name != "README.md"]

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import cli, shapes
-from dphist.advice import advise
-from dphist.api import Plan
-from dphist.calibration import Calibrated
+from dphist import cli
 from dphist.cli.common import show_release
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.mechanisms import METHODS, make_pipeline
-from dphist.pipeline import INTERVALS
+from dphist.methods.catalogue import METHODS, make_pipeline
+from dphist.methods.pipeline import INTERVALS
+from dphist.planning import shapes
+from dphist.planning.advise import advise
+from dphist.planning.plan import Plan
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps.partition import Singletons
-from dphist.workload import make_workload
+from dphist.uncertainty.calibrated import Calibrated
 
 STEPS = np.repeat([5, 500, 20, 900], 16)
 LINE, GRID = Domain((Integers(0, 63),)), Domain((Integers(0, 7), Integers(0, 7)))

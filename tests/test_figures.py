@@ -7,9 +7,9 @@ from itertools import combinations, product
 import altair
 import pytest
 
-from dphist.bench.figures import STYLES, dots, front, groups, lines, skyline, styles
 from dphist.errors import UsageError
-from dphist.mechanisms import CATALOGUE
+from dphist.lab.figures import STYLES, dots, front, groups, lines, skyline, styles
+from dphist.methods.catalogue import CATALOGUE
 
 FIFTEEN = [
     *("s1", "sa", "s2", "o+s1", "o+sa", "o+s2", "s1+mm", "sa+mm", "s2+mm"),

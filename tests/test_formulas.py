@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import law, mechanisms
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
+from dphist.methods import catalogue
 from dphist.steps import formulas
 from dphist.steps.formulas import Ahp, Constant, Halves, Logarithmic, Unbiased, public_noise
 from dphist.steps.partition import Optimal
+from dphist.uncertainty import noise_law
 
 SCALES = (0.3, 1.0, 4.0, 40.0)
 
@@ -28,14 +29,14 @@ def auto(formula, x, scale, seed, *, final, ordered=False):
     """The number of groups with the published penalty and with the chosen one, and the chosen starts."""
     h = noisy(x, scale, seed)
     h = np.sort(h) if ordered else h
-    rough = law.variance(scale)
+    rough = noise_law.variance(scale)
     old = Optimal(formula).cut(h, rough, final)
     new = Optimal(formula, penalty="auto").cut(h, rough, final)
     return old.size - 1, new.size - 1, new
 
 
 def with_auto(name, n):
-    pipeline = mechanisms.make_pipeline(name, Domain((Integers(0, n - 1),)))
+    pipeline = catalogue.make_pipeline(name, Domain((Integers(0, n - 1),)))
     return dataclasses.replace(pipeline, partition=dataclasses.replace(pipeline.partition, penalty="auto"))
 
 
@@ -69,7 +70,7 @@ def test_cautious_takes_no_noise_for_filled_bins_and_finds_those_that_are(scale)
     """Noise alone lifts one of n empty bins by ln n scales, which auto believes at times."""
     x = np.zeros(2048, dtype=np.int64)
     x[700] = round(100 * scale)
-    rough, final = law.variance(scale), law.variance(50 * scale)
+    rough, final = noise_law.variance(scale), noise_law.variance(50 * scale)
     found = {"auto": [], "cautious": []}
     for seed in range(40):
         h = noisy(x, scale, seed)
@@ -89,14 +90,14 @@ def test_cautious_leaves_bins_alone_that_all_differ():
 @pytest.mark.parametrize("scale", SCALES)
 def test_public_noise_has_the_law_it_claims(scale):
     n = 200_000
-    w = public_noise(np.zeros(n, dtype=np.int64), law.variance(scale), 0)
+    w = public_noise(np.zeros(n, dtype=np.int64), noise_law.variance(scale), 0)
     assert w.dtype == np.int64
     a = math.exp(-1 / scale)
     for k in range(-6, 7):
         p = (1 - a) / (1 + a) * a ** abs(k)
         assert abs((w == k).sum() - n * p) < 5 * math.sqrt(n * p) + 5
-    assert w.var() == pytest.approx(law.variance(scale), rel=0.05)
-    assert abs(w.mean()) < 5 * math.sqrt(law.variance(scale) / n)
+    assert w.var() == pytest.approx(noise_law.variance(scale), rel=0.05)
+    assert abs(w.mean()) < 5 * math.sqrt(noise_law.variance(scale) / n)
 
 
 def test_public_noise_repeats_itself_and_depends_on_counts_and_turn():
@@ -129,13 +130,13 @@ def test_the_second_half_knows_the_count_whatever_the_first_is(scale, x):
         assert (weight * (second**2 - excess)).sum() == pytest.approx(x**2, abs=1e-8 * scale**2)
         # The variance in place of the excess would not do: it depends on the first half.
         if z == x + round(4 * scale):
-            assert abs((weight * (second**2 - 2 * law.variance(scale))).sum() - x**2) > 0.1 * scale**2
+            assert abs((weight * (second**2 - 2 * noise_law.variance(scale))).sum() - x**2) > 0.1 * scale**2
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_halves_carry_that_excess(scale):
     h = noisy(np.arange(50), scale, 1)
-    rough = law.variance(scale)
+    rough = noise_law.variance(scale)
     half = Halves.of(h, rough=rough, turn=2, ordered=False)
     c = 1 / math.tanh(1 / scale)
     np.testing.assert_array_equal(half.first + half.second, 2 * h)
@@ -150,7 +151,7 @@ def test_halves_carry_that_excess(scale):
 def test_the_error_of_a_chosen_partition_is_estimated_without_bias(weighted):
     """Noise with one spike, where choosing flatters most: the mean over many draws meets the truth."""
     n, scale, final = 64, 5.0, 900.0
-    rough = law.variance(scale)
+    rough = noise_law.variance(scale)
     x = np.full(n, 30)
     x[20] = 60
     formula = Unbiased(weighted=weighted)

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import cli, leftovers
+from dphist import cli
+from dphist._common import leftovers
+from dphist._common.text import cell, comment, harmless
 from dphist.domain import Categories, Domain, Integers
 from dphist.errors import DataError, OutputError, ReleaseFileError, UsageError
 from dphist.privacy.ledger import Ledger, to_csv
 from dphist.release.files import PARQUET_KEY
-from dphist.text import cell, comment, harmless
 from test_cli import PUBLISH, here, program  # noqa: F401 - `here` is a fixture
 from test_cli import dphist as run_dphist
 
@@ -206,7 +207,7 @@ def test_a_picture_replaces_a_file_only_when_told_to(here):  # noqa: F811
 
 
 def test_a_picture_that_came_meanwhile_is_left_alone(here, monkeypatch):  # noqa: F811
-    from dphist.pipeline import Pipeline
+    from dphist.methods.pipeline import Pipeline
 
     run = Pipeline.run
     monkeypatch.setattr(
@@ -222,7 +223,7 @@ def test_a_picture_that_came_meanwhile_is_left_alone(here, monkeypatch):  # noqa
 KILLED = """
 import sys, os, signal
 from pathlib import Path
-from dphist import leftovers
+from dphist._common import leftovers
 with leftovers.file_beside(Path("target.json")) as file, leftovers.spill_folder() as folder:
     file.write_text("half"), (Path(folder) / "records").write_text("private")
     print("made", flush=True)

@@ -13,19 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dphist
-from dphist import cli, law, shapes
-from dphist.accuracy import GroupTotals, TreeTotals
-from dphist.bench.data import Source
-from dphist.bench.error import Cell, coverage, main, summary, table
-from dphist.calibration import Calibrated, Rough, fitted, poisson_distance, rising_means
-from dphist.counts import Counts
+from benchmarks.error import Cell, coverage, main, summary, table
+from dphist import cli
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.domain.workload import random
 from dphist.errors import PrivacyError, ReleaseFileError, UsageError
-from dphist.groups import Groups
-from dphist.mechanisms import make_pipeline
-from dphist.privacy.audit import audit
+from dphist.lab.data import Source
+from dphist.methods.catalogue import make_pipeline
+from dphist.planning import shapes
+from dphist.planning.audit import audit
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
-from dphist.workload import random
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.calibrated import Calibrated, Rough, fitted, poisson_distance, rising_means
+from dphist.uncertainty.models import GroupTotals, TreeTotals
 
 ONE = Fraction(1)
 SHARED = ("ahp", "sdahp", "sdwf", "dawa", "dawa2", "sa", "s2", "s2+h", "s1+pmm")
@@ -98,8 +100,8 @@ def test_the_noise_on_distances_has_the_scale_of_the_unit_and_the_grid(sensitivi
     noisy = door.measure_distances(Groups.singletons(n), centres, np.arange(n), grid=4, share=Fraction(1, 2))
     scale = 4 * sensitivity / 0.25
     assert noisy.scale == pytest.approx(scale)
-    assert noisy.values.var() == pytest.approx(law.variance(scale), rel=0.1)
-    assert noisy.values.var() != pytest.approx(law.variance(scale / 1.25), rel=0.1)
+    assert noisy.values.var() == pytest.approx(noise_law.variance(scale), rel=0.1)
+    assert noisy.values.var() != pytest.approx(noise_law.variance(scale / 1.25), rel=0.1)
     assert door.spent[0].epsilon == Fraction(1, 4) and "distances" in door.spent[0].purpose
 
 
@@ -306,7 +308,7 @@ def test_the_noise_of_a_range_that_cuts_groups_is_that_of_even_parts():
     }
     z = 1.959963984540054
     for model in (Calibrated(base, **empty), Calibrated(tree, **empty)):
-        each = law.variance(10.0)
+        each = noise_law.variance(10.0)
         wide = model.margins(np.array([1, 6, 2]), np.array([11, 9, 4]), level=0.95)
         part = np.array([0.75**2 + 1 + 0.5**2, 0.3**2, 0.5**2])
         np.testing.assert_allclose(wide, z * np.sqrt(part * each), rtol=1e-9)
@@ -325,7 +327,7 @@ def test_rough_counts_say_what_the_average_cannot():
         distances=np.array([32_000.0]),
         classes=np.array([0, 0]),
         scale=10.0,
-        runs=dphist.calibration.Runs(16.0, 8000.0),
+        runs=dphist.uncertainty.calibrated.Runs(16.0, 8000.0),
         rough=Rough(counts, 2.0, 0.0),
     )
     assert model.margin(0, 32, level=0.95) == pytest.approx(16_000, rel=0.02)
@@ -339,7 +341,7 @@ def test_the_joint_band_is_never_narrower_than_what_is_known():
         assert (band >= np.maximum(-release.raw, 0) - 1e-9).all(), "a value below zero is at least so far off"
         alone = model.groups.spread(model.groups.sizes) == 1
         if method == "sa" and alone.any():
-            assert (band[alone] >= law.quantile(float(np.max(model.base.scale)), 0.95)).all()
+            assert (band[alone] >= noise_law.quantile(float(np.max(model.base.scale)), 0.95)).all()
 
 
 def test_merged_bins_add_up_their_band():
@@ -421,8 +423,8 @@ def test_intervals_hold_about_as_often_as_they_say(method, shape, epsilon):
 
 @pytest.mark.slow
 def test_the_coverage_benchmark_prints_a_line_per_cell_and_a_table(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("dphist.bench.error.SHAPES", ("steps",))
-    monkeypatch.setattr("dphist.bench.error.N", 256)
+    monkeypatch.setattr("benchmarks.error.SHAPES", ("steps",))
+    monkeypatch.setattr("benchmarks.error.N", 256)
     main(
         [
             "--data",

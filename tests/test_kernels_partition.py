@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import naive_partitions as naive
 from dphist.errors import UsageError
-from dphist.kernels import changepoints, clusters, deviations, intervals, segments
+from dphist.kernels.partition import changepoints, clusters, deviations, l1_search, segments
 
 BIG = 10**12
 
@@ -299,14 +299,14 @@ def test_rows_equal_the_exact_twin():
         x = counts(case, rng, n)
         values, rank = deviations.ranks(x)
         cap = deviations.cost_cap(n)
-        entry = intervals.entries(rank, values.size)
-        lists = intervals.empty_lists(values.size)
+        entry = l1_search.entries(rank, values.size)
+        lists = l1_search.empty_lists(values.size)
         work, out = np.empty_like(lists), np.zeros(n, np.int64)
         for j in range(1, n + 1):
-            intervals.enter(j, rank, entry, lists)
-            intervals.mean_row(j, x, values, rank, lists, work, 8, cap, out)
+            l1_search.enter(j, rank, entry, lists)
+            l1_search.mean_row(j, x, values, rank, lists, work, 8, cap, out)
             assert out[:j].tolist() == [min(naive.mean_cost(x[i:j], 8), cap) for i in range(j)]
-            intervals.median_row(j, x, values, rank, lists, work, cap, out)
+            l1_search.median_row(j, x, values, rank, lists, work, cap, out)
             assert out[:j].tolist() == [min(naive.median_cost(x[i:j]), cap) for i in range(j)]
 
 
@@ -318,10 +318,10 @@ def test_best_intervals_equal_all_lengths():
         lengths = list(range(1, n + 1))
         for center, cost in (("mean", lambda w: naive.mean_cost(w, 4)), ("median", naive.median_cost)):
             costs = [np.array([cost(x[i : i + m]) + 3 for i in range(n - m + 1)]) for m in lengths]
-            starts = intervals.best_intervals(x, center=center, penalty=3, grid=4)
+            starts = l1_search.best_intervals(x, center=center, penalty=3, grid=4)
             total = sum(int(costs[j - i - 1][i]) for i, j in pairwise(starts))
             assert total == naive.dp_lengths(costs, lengths)
-            assert starts.tolist() == intervals.dp_lengths(costs, lengths).tolist()
+            assert starts.tolist() == l1_search.dp_lengths(costs, lengths).tolist()
 
 
 def test_dp_lengths_is_optimal_with_a_fixed_tie_order():
@@ -331,11 +331,11 @@ def test_dp_lengths_is_optimal_with_a_fixed_tie_order():
         lengths = [1 << k for k in range(n.bit_length())]
         scale = [3, 1000, 2**61][case % 3]  # the last overflows int64 when added
         costs = [rng.integers(-scale, scale, n - m + 1) for m in lengths]
-        starts = intervals.dp_lengths(costs, lengths)
+        starts = l1_search.dp_lengths(costs, lengths)
         total = sum(int(costs[int(j - i).bit_length() - 1][i]) for i, j in pairwise(starts))
         assert total == naive.dp_lengths(costs, lengths)
     ties = [np.zeros(4 - m + 1, np.int64) for m in (1, 2, 4)]
-    assert intervals.dp_lengths(ties, [1, 2, 4]).tolist() == [0, 1, 2, 3, 4]
+    assert l1_search.dp_lengths(ties, [1, 2, 4]).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_dp_subtrees_equals_enumeration():
@@ -349,10 +349,10 @@ def test_dp_subtrees_equals_enumeration():
             def total(starts, costs=costs, sizes=sizes):
                 return sum(int(costs[sizes[j - i]][i // (j - i)]) for i, j in pairwise(starts))
 
-            found = intervals.dp_subtrees(costs, fanout).tolist()
+            found = l1_search.dp_subtrees(costs, fanout).tolist()
             least = min(total([*p, n]) for p in naive.subtree_partitions(n, fanout))
             assert total(found) == least
-    assert intervals.dp_subtrees([np.zeros(7, np.int64), np.full(3, -1)], 2).tolist() == [0, 2, 4, 6, 7]
+    assert l1_search.dp_subtrees([np.zeros(7, np.int64), np.full(3, -1)], 2).tolist() == [0, 2, 4, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -371,8 +371,8 @@ def test_dp_subtrees_equals_enumeration():
         lambda: deviations.mean_costs(np.arange(3), 4),
         lambda: deviations.mean_costs(np.arange(3), 2, grid=3),
         lambda: deviations.median_costs(np.arange(3.0), 2),
-        lambda: intervals.dp_lengths([np.arange(3)], [2]),
-        lambda: intervals.dp_subtrees([np.arange(4), np.arange(3)], 2),
+        lambda: l1_search.dp_lengths([np.arange(3)], [2]),
+        lambda: l1_search.dp_subtrees([np.arange(4), np.arange(3)], 2),
     ],
 )
 def test_wrong_input_is_refused(wrong):
@@ -432,7 +432,7 @@ def test_l1_costs_and_search_of_a_million_bins_take_fewer_than_thirty_sorts():
         table = np.zeros((21, n), np.int64)
         for k, m in enumerate(lengths):
             table[k, : n - m + 1] = deviations.mean_costs(x, m, ranked=ranked)
-        return intervals.dp_lengths(table, lengths)
+        return l1_search.dp_lengths(table, lengths)
 
     assert seconds(run, 1) < 20 * sort
 

@@ -5,9 +5,9 @@ import pytest
 
 import naive_trees as naive
 from dphist.errors import UsageError
-from dphist.kernels import hats as hat
-from dphist.kernels import hats_fit, located, shares, trees, tuning, tuning_closed
-from dphist.kernels import tree_variances as variances
+from dphist.kernels.trees import budget, hats_fit, located, tuning, tuning_closed, variances
+from dphist.kernels.trees import hats as hat
+from dphist.kernels.trees import tree as trees
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 33, 48)
 CLOSED = ("all-ranges", "prefixes")
@@ -218,9 +218,9 @@ def check_greedy(draw, tree, widths, queries, *, decay):
     w = naive.query_matrix(widths, queries)
     passes = tuning._Passes.over(tree, widths, queries, decay=decay, collapse=False)
     share = np.empty(tree.size)
-    passes.rise(share, shares.GREEDY)
+    passes.rise(share, budget.GREEDY)
     weights = tuning.greedy_weights(tree, widths, queries, decay=decay)
-    assert np.allclose(shares.weights_of(tree.parent, share), weights, rtol=0, atol=0)
+    assert np.allclose(budget.weights_of(tree.parent, share), weights, rtol=0, atol=0)
     assert np.allclose(naive.node_matrix(tree.lo, tree.hi, tree.k).T @ weights, 1.0)
     node = {(int(a), int(b)): q for q, (a, b) in enumerate(zip(tree.lo, tree.hi, strict=True))}
     state, used = passes.state, 0
@@ -305,20 +305,20 @@ def test_greedy_error_is_that_of_the_published_method():
 def check_fall(tree, widths, queries, share):
     """What the way down says of the rest of the tree, against dense matrices."""
     passes = tuning._Passes.over(tree, widths, queries, decay=True, collapse=True)
-    total = passes.rise(share, shares.GIVEN)
+    total = passes.rise(share, budget.GIVEN)
     passes.fall(share)
-    c = shares.weights_of(tree.parent, share)
+    c = budget.weights_of(tree.parent, share)
     y = naive.node_matrix(tree.lo, tree.hi, tree.k)
     with np.errstate(divide="ignore"):
         _, covariance, _ = naive.fit(y, np.zeros(tree.size), 1 / c**2)
     w = naive.query_matrix(widths, queries)
     assert np.isclose(total, np.trace(w @ covariance @ w.T), rtol=1e-8)
     cross = w @ covariance @ y.T
-    reached = passes.down[:, shares.BUDGET] > 0
-    assert np.allclose(passes.down[:, shares.SEEN], np.diag(y @ covariance @ y.T), rtol=1e-8)
-    assert np.allclose(passes.down[:, shares.PULL], (cross**2).sum(axis=0), rtol=1e-7, atol=1e-9 * total)
+    reached = passes.down[:, budget.BUDGET] > 0
+    assert np.allclose(passes.down[:, budget.SEEN], np.diag(y @ covariance @ y.T), rtol=1e-8)
+    assert np.allclose(passes.down[:, budget.PULL], (cross**2).sum(axis=0), rtol=1e-7, atol=1e-9 * total)
     assert reached.all()
-    assert np.isclose((c**2 * passes.down[:, shares.PULL]).sum(), total, rtol=1e-8)
+    assert np.isclose((c**2 * passes.down[:, budget.PULL]).sum(), total, rtol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
-from dphist.kernels import deviations
+from dphist.kernels.partition import deviations
 from dphist.privacy import l1
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
 # Three bins have four partitions and six candidate groups, named by their bins.
@@ -95,7 +95,7 @@ TIE_ORDER = [0, 1, 2, 3]
 
 
 def test_ties_follow_the_search():
-    from dphist.kernels import intervals
+    from dphist.kernels.partition import l1_search
 
     table = dict.fromkeys(GROUPS, 0)
     lengths = [1, 2, 3]
@@ -106,7 +106,7 @@ def test_ties_follow_the_search():
             np.array([cost["01"], cost["12"]]),
             np.array([cost["012"]]),
         ]
-        return STARTS.index(tuple(intervals.dp_lengths(rows, lengths).tolist()))
+        return STARTS.index(tuple(l1_search.dp_lengths(rows, lengths).tolist()))
 
     for one, two in itertools.combinations(range(4), 2):
         cost = dict.fromkeys(GROUPS, 100)

@@ -15,11 +15,11 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from dphist.bench import data, grid, metrics
+from dphist._common import __version__
 from dphist.domain import Domain, Integers
 from dphist.errors import DataError, OutputError, UsageError
-from dphist.mechanisms import make_pipeline
-from dphist.version import __version__
+from dphist.lab import data, grid, metrics
+from dphist.methods.catalogue import make_pipeline
 
 FLAT = data.Source("flat", "uniform", n=300, scale=3200)
 TINY = data.Source("tiny", "heaps", n=300, scale=1000)
@@ -264,7 +264,7 @@ def test_rows_hold_what_they_promise():
 
 def test_figures_are_those_of_the_simulated_release():
     import dphist
-    from dphist.counts import Counts
+    from dphist.privacy.counts import Counts
     from dphist.privacy.curator import Curator
     from dphist.privacy.ledger import parse_epsilon
 

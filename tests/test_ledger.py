@@ -28,9 +28,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dphist.bench import ledger as stress
+from benchmarks import ledger as stress
 from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError
+from dphist.privacy import journal
 from dphist.privacy import ledger as module
+from dphist.privacy.journal import Place
 from dphist.privacy.ledger import (
     Charge,
     Entry,
@@ -41,8 +43,6 @@ from dphist.privacy.ledger import (
     to_csv,
     to_json,
 )
-from dphist.store import journal
-from dphist.store.journal import Place
 
 VERSION_1 = (
     Path(__file__).parent / "ledgers" / "v1.db"

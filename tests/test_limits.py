@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import api, counts
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
 from dphist.errors import DataError, UsageError
-from dphist.groups import Groups
-from dphist.kernels import hats
-from dphist.kernels.exact import exact_answers
-from dphist.mechanisms import CATALOGUE, make_pipeline
-from dphist.privacy import noise
+from dphist.kernels.transforms.exact import exact_answers
+from dphist.kernels.trees import hats
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
+from dphist.planning import plan as api
+from dphist.privacy import counts, noise
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger, parse_epsilon
 

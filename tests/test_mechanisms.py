@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.groups import Groups
-from dphist.mechanisms import CATALOGUE, METHODS, make_pipeline
-from dphist.pipeline import Pipeline, Split
+from dphist.methods.catalogue import CATALOGUE, METHODS, make_pipeline
+from dphist.methods.pipeline import Pipeline, Split
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import bisect, estimate, grids, initialize, iterative, order, partition, transforms
 from dphist.steps.protocols import Step
-from dphist.workload import make_workload
 
 SHAPES = {
     "one bin": np.array([7]),

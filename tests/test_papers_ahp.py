@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dphist.bench import papers
-from dphist.bench.papers import ahp
-from dphist.bench.papers.tables import Pair
+import papers
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import RangesOfLength
 from dphist.errors import UsageError
-from dphist.workload import RangesOfLength
+from papers import ahp
+from papers.tables import Pair
 
 LINE = Domain((Integers(0, 63),))
 

@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dphist.bench.data import Source
-from dphist.bench.grid import Cell, run_cell
-from dphist.bench.papers import dawa
-from dphist.bench.papers.dawa_plan import (
+from dphist.charts.picture import Picture
+from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.lab.data import Source
+from dphist.lab.grid import Cell, run_cell
+from dphist.methods.catalogue import CATALOGUE
+from papers import dawa
+from papers.dawa_plan import (
     BINS,
     DATA,
     DOUBLE,
@@ -37,11 +41,7 @@ from dphist.bench.papers.dawa_plan import (
     towns,
     tuning,
 )
-from dphist.bench.papers.dawa_text import findings, on_the_plane
-from dphist.domain import Domain, Integers
-from dphist.groups import Groups
-from dphist.mechanisms import CATALOGUE
-from dphist.plots import Picture
+from papers.dawa_text import findings, on_the_plane
 
 TINY = Size(draws=1, trials=1, side=16, files=1, epsilons=("0.1", "0.5"), boxes=5)
 
@@ -189,9 +189,9 @@ def test_methods_for_grids_answer_boxes(method, tmp_path):
 
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
-    plan = "dphist.bench.papers.dawa_plan"
+    plan = "papers.dawa_plan"
     small = [replace(d, stand=replace(d.stand, n=64, scale=3000)) for d in DATA]
-    for module in (plan, "dphist.bench.papers.dawa", "dphist.bench.papers.dawa_text"):
+    for module in (plan, "papers.dawa", "papers.dawa_text"):
         monkeypatch.setattr(f"{module}.DATA", tuple(small))
     monkeypatch.setattr(Picture, "to_png", lambda *_, scale: b"drawn")  # test_figures draws
     monkeypatch.setattr(f"{plan}.QUERIES", 50)
@@ -201,7 +201,7 @@ def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
     assert pictures == {*(f"figure-{i}.png" for i in range(3, 7)), "figure-7-towns.png"}
     page = (tmp_path / "README.md").read_text("utf-8")
     assert all(f"({name})" in page for name in pictures)
-    assert "bench paper dawa --quick" in page and "made up, two lands of towns" in page
+    assert "papers dawa --quick" in page and "made up, two lands of towns" in page
     assert "Ours over DAWA" in page and "What the paper says" in page and "Failed" not in page
     tables = (tmp_path / "tables.md").read_text("utf-8")
     assert "Table 1" in tables and "Table 2a" in tables and "Table 2b" in tables

@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dphist.bench.data import Source
-from dphist.bench.papers import engineering
-from dphist.bench.papers.engineering_plan import (
+from dphist.charts.picture import Picture
+from dphist.domain import Domain, Integers
+from dphist.lab.data import Source
+from dphist.methods.catalogue import CATALOGUE
+from papers import engineering
+from papers.engineering_plan import (
     BETWEEN,
     DATA,
     EVERY_INTERVAL,
@@ -29,11 +32,8 @@ from dphist.bench.papers.engineering_plan import (
     real_files,
     trials,
 )
-from dphist.bench.papers.engineering_text import general, membership, special
-from dphist.bench.papers.findings import Finding, count, less, listing, ratios, tally
-from dphist.domain import Domain, Integers
-from dphist.mechanisms import CATALOGUE
-from dphist.plots import Picture
+from papers.engineering_text import general, membership, special
+from papers.findings import Finding, count, less, listing, ratios, tally
 
 SIZES = {"Rome": 1442, "Log": 32_768, "Citations": 2414, "PUMS": 7578}
 
@@ -166,7 +166,7 @@ def test_a_finding_says_why_only_where_it_differs():
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
     made = [replace(s, n=n, scale=2000) for s, n in zip(DATA, (40, 96, 48, 64), strict=True)]
-    monkeypatch.setattr("dphist.bench.papers.engineering_plan.trials", lambda *_, quick: 2)
+    monkeypatch.setattr("papers.engineering_plan.trials", lambda *_, quick: 2)
     monkeypatch.setattr(Picture, "to_png", lambda *_, scale: b"drawn")  # test_figures draws
     np.save(tmp_path / "file.npy", np.arange(50))
     real = [Source("file", str(tmp_path / "file.npy"))]
@@ -178,7 +178,7 @@ def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
     assert {"skyline-made-up-0.01.png", "skyline-real-1.png", "epsilon-real.png"} <= pictures
     page = (out / "README.md").read_text("utf-8")
     assert all(f"({name})" in page for name in pictures)
-    assert "bench paper engineering --quick --data" in page and "hours of CPU time" in page
+    assert "papers engineering --quick --data" in page and "hours of CPU time" in page
     assert "What the paper says" in page and "| Rome | 40 | 2,000 | made up, shape hourly |" in page
     tables = (out / "tables.md").read_text("utf-8")
     assert "Table 1: time" in tables and "Table 2: methods on the skyline" in tables

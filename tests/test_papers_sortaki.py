@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import law
-from dphist.accuracy import FineTotals, GroupTotals, error_model_from_dict
-from dphist.bench import grid, papers
-from dphist.bench.data import Source
-from dphist.bench.papers import sortaki, tables
-from dphist.bench.papers.tables import Pair
+import papers
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.domain.workload import make_workload
 from dphist.errors import OutputError, UsageError
-from dphist.groups import Groups
-from dphist.kernels.transforms import Multiples
+from dphist.kernels.transforms.haar import Multiples
+from dphist.lab import grid
+from dphist.lab.data import Source
 from dphist.steps import partition
-from dphist.workload import make_workload
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import FineTotals, GroupTotals, error_model_from_dict
+from papers import sortaki, tables
+from papers.tables import Pair
 
 LINE = Domain((Integers(0, 63),))
 # The Identity rows of Tables III and VI: what is asked, of how many bins and records, and the printed error.
@@ -95,7 +96,11 @@ class TestLaplace:
             again = error_model_from_dict(model.to_dict())
             assert isinstance(again, FineTotals)
             each = np.broadcast_to(scale, 3)
-            wanted = [law.quantile(each[0], 0.9) / 1024, *[math.nan] * 3, law.quantile(each[2], 0.9) / 1024]
+            wanted = [
+                noise_law.quantile(each[0], 0.9) / 1024,
+                *[math.nan] * 3,
+                noise_law.quantile(each[2], 0.9) / 1024,
+            ]
             assert again.bin_margins(level=0.9) == pytest.approx(wanted, nan_ok=True)
             assert again.margin(0, 4, level=0.9) == model.margin(0, 4, level=0.9)
             assert again.margin(0, 2, level=0.9) is None
@@ -212,7 +217,7 @@ def test_a_small_run_writes_tables_pictures_and_a_page(tiny, monkeypatch, tmp_pa
     assert "### Table III" in text and "### Table IX" in text and "Table IV" not in text
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| DPC |")]
     assert [len(row) - 1 for row in rows if "failed" in row[1]] == [2, 1]
-    assert "Made by `dphist bench paper sortaki --quick --data" in page
+    assert "Made by `python -m papers sortaki --quick --data" in page
     assert "**Failed:** dcp@0.3: UsageError: there is no method 'dcp'." in page
     assert "real: NETTRACE.n4096.npy" in page
     assert "| Identity | 3 |" in page, "every column is compared"

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import Ledger, MemoryLedger, api, cli, records
-from dphist.accuracy import bounding
-from dphist.advice import advise
+from dphist import Ledger, MemoryLedger, cli, records
 from dphist.cli.common import show_release
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers, Regular
 from dphist.errors import UsageError
-from dphist.mechanisms import METHODS, make_pipeline
+from dphist.methods.catalogue import METHODS, make_pipeline
+from dphist.planning import plan as api
+from dphist.planning.advise import advise
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
+from dphist.uncertainty.models import bounding
 
 ROOT = Path(__file__).parent.parent
 NAMES = [m.name for m in METHODS]

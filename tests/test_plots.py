@@ -11,10 +11,10 @@ import altair
 import numpy as np
 import pytest
 
-from dphist import plots
+from dphist.charts import picture as plots
+from dphist.charts.picture import Picture, heatmap_chart, histogram_chart
 from dphist.domain import Categories, Domain, Integers, Regular, Variable
 from dphist.errors import OutputError, UsageError
-from dphist.plots import Picture, heatmap_chart, histogram_chart
 
 HOSTILE = "</script><script>alert(1)</script><!-- <b>&amp;\"'{{x}} \x00\x1b\n\ud800"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -465,9 +465,8 @@ def test_importing_plots_loads_no_renderer():
     import subprocess
     import sys
 
-    code = (
-        "import sys, dphist.plots; print([m for m in ('altair', 'vl_convert', 'pandas') if m in sys.modules])"
-    )
+    heavy = ("altair", "vl_convert", "pandas")
+    code = f"import sys, dphist.charts.picture; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import shapes
+from dphist.charts.picture import curves_chart, outcomes_chart
 from dphist.domain import Categories, Domain, Integers, Regular
 from dphist.errors import DataError, UsageError
-from dphist.plots import curves_chart, outcomes_chart
-from dphist.preview import pattern, short
+from dphist.planning import shapes
+from dphist.planning.preview import pattern, short
 
 LINE = Domain((Integers(0, 63),))
 GRID = Domain((Integers(0, 7), Integers(0, 5)))

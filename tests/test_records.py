@@ -26,7 +26,8 @@ from hypothesis import given, settings
 
 from dphist.domain import Axis, Categories, Domain, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count, duck, progress, query, sql
+from dphist.records import count, progress, query, sql
+from dphist.records.engines import duck
 from dphist.records.expressions import Field, expression, rows_of
 from dphist.records.progress import watching
 from dphist.records.sql import Engine

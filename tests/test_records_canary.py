@@ -23,7 +23,8 @@ from dphist import cli
 from dphist.domain import Categories, Domain, Instants, Integers, Regular
 from dphist.errors import DphistError
 from dphist.privacy.ledger import MemoryLedger
-from dphist.records import count, duck
+from dphist.records import count
+from dphist.records.engines import duck
 
 # Text, a number and a date, by what each would look like wherever it came out; and the number of records.
 TEXT, NUMBER, DATE, ROWS = "Hjördis-Quartz", 7781.7781, dt.date(3817, 7, 18), 2371

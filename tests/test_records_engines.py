@@ -136,7 +136,7 @@ def server():
 @pytest.fixture(scope="session")
 def spark():
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from dphist.records.spark import session
+    from dphist.records.engines.spark import session
 
     try:
         made = session(cores=2, memory="1g")
@@ -501,7 +501,7 @@ def test_which_records_are_kept_is_left_to_chance(load):
 
 
 def _salted(monkeypatch, frame, salt, limit, axis):
-    from dphist.records import spark as module
+    from dphist.records.engines import spark as module
 
     monkeypatch.setattr(module, "_salt", lambda: salt)
     return count(frame, Domain((axis,)), columns="x", unit="u", max_contributions=limit).values
@@ -665,7 +665,7 @@ def test_a_connection_is_left_as_it_was(server):
 
 
 def test_postgres_is_only_read(server):
-    from dphist.records import postgres
+    from dphist.records.engines import postgres
 
     with postgres.connect(server.url(), table="SELECT 1 AS x", progress=False) as engine:
         import psycopg
@@ -781,7 +781,7 @@ def test_spark_without_java_and_after_its_end(tmp_path):
     """In a process of its own: one without Java, then one whose session is stopped."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
     code = (
-        "from dphist.records.spark import session\n"
+        "from dphist.records.engines.spark import session\n"
         "from dphist.errors import DphistError\n"
         "try: session()\n"
         "except DphistError as e: print(type(e).__name__, e)\n"

@@ -41,7 +41,8 @@ def cells(path: Path, **options: object) -> np.ndarray:
 @contextlib.contextmanager
 def small_parts(block: int = 7, part: int = 20) -> Iterator[None]:
     """Let the ends of blocks and parts fall everywhere."""
-    from dphist.records import lines, untyped
+    from dphist.records import lines
+    from dphist.records.engines import untyped
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "BLOCK", block)

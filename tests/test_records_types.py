@@ -31,8 +31,9 @@ import pytest
 
 from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count, duck
+from dphist.records import count
 from dphist.records.cells import number, written
+from dphist.records.engines import duck
 from dphist.records.reading import may_fail
 from dphist.records.sql import Field
 

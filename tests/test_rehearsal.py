@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist import kernels, rehearsal
-from dphist.counts import Counts
+from dphist import kernels
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.mechanisms import CATALOGUE
-from dphist.pipeline import Pipeline
+from dphist.methods import catalogue, rehearsal
+from dphist.methods.catalogue import CATALOGUE
+from dphist.methods.pipeline import Pipeline
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.steps.order import AsGiven
-from dphist.workload import make_workload
 
 SOURCE = Path(dphist.__file__).parent
 LINES, GRIDS = ("points", "prefixes", "ranges", "small", "random:40"), ("points", "rectangles:20")
@@ -264,11 +265,10 @@ def test_an_interrupt_while_compiling_costs_nothing(tmp_path):
 
 
 def test_warm_compiles_every_kind_and_says_where(tmp_path, monkeypatch, capsys):
-    from dphist import mechanisms
     from dphist.cli import warm
 
     some = [CATALOGUE[name] for name in ("identity", "quadtree", "s2+h")]
-    monkeypatch.setattr(mechanisms, "METHODS", some)
+    monkeypatch.setattr(catalogue, "METHODS", some)
     forget()
     warm.warm()
     out = capsys.readouterr().out

@@ -24,7 +24,7 @@ import pytest
 
 import dphist
 from dphist.domain import Domain, Integers
-from dphist.mechanisms import CATALOGUE, make_pipeline
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy import noise
 from dphist.release import Release
 

@@ -11,21 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dphist
-from dphist import law, workload
-from dphist.accuracy import TreeTotals, Unknown, WaveletTotals, error_model_from_dict
-from dphist.counts import Counts
-from dphist.domain import Domain, Integers
+from dphist.domain import Domain, Integers, workload
+from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.groups import Groups
-from dphist.kernels import fourier, scores, trees
-from dphist.kernels.exact import exact_answers
-from dphist.kernels.transforms import Haar, OnGroups, haar_range_variance
-from dphist.kernels.weights import Boxes, reweighted
-from dphist.mechanisms import make_pipeline
-from dphist.pipeline import Pipeline, Split
+from dphist.kernels import scores
+from dphist.kernels.transforms import fourier
+from dphist.kernels.transforms.exact import exact_answers
+from dphist.kernels.transforms.haar import Haar, OnGroups, haar_range_variance
+from dphist.kernels.transforms.weights import Boxes, reweighted
+from dphist.kernels.trees import tree as trees
+from dphist.methods.catalogue import make_pipeline
+from dphist.methods.pipeline import Pipeline, Split
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import bisect, estimate, formulas, grids, initialize, iterative, partition, transforms
 from dphist.steps.protocols import Step
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import TreeTotals, Unknown, WaveletTotals, error_model_from_dict
 
 SURE = 10**6
 RNG = np.random.default_rng(6)
@@ -279,11 +281,11 @@ def test_the_error_over_all_ranges_is_what_theory_says(method):
         matrix = np.array(
             [(np.arange(n) >= a) & (np.arange(n) < b) for a, b in zip(tree.lo, tree.hi, strict=True)]
         )
-        expected = dense_error(matrix[kept].astype(float), law.variance(scales[kept]), n)
+        expected = dense_error(matrix[kept].astype(float), noise_law.variance(scales[kept]), n)
     elif method == "privelet":
-        expected = dense_error(dense(Haar(n)).astype(float), np.full(n, law.variance(9.0)), n)
+        expected = dense_error(dense(Haar(n)).astype(float), np.full(n, noise_law.variance(9.0)), n)
     else:
-        expected = dense_error(np.eye(n), np.full(n, law.variance(1.0)), n)
+        expected = dense_error(np.eye(n), np.full(n, noise_law.variance(1.0)), n)
     values = dphist.simulate(
         np.zeros(n, int), epsilon=1, method=method, workload=queries, trials=trials, seed=5
     )

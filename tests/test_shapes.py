@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dphist import shapes
 from dphist.errors import UsageError
+from dphist.planning import shapes
 
 
 @pytest.mark.parametrize("name", shapes.SHAPES)

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist.counts import Counts
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import Ranges
 from dphist.errors import UsageError
-from dphist.kernels import deviations
+from dphist.kernels.partition import deviations
 from dphist.kernels.roughness import Roughness
-from dphist.mechanisms import make_pipeline
+from dphist.methods.catalogue import make_pipeline
 from dphist.privacy import splits
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
-from dphist.workload import Ranges
 
 Law = dict[tuple[int, ...], float]
 

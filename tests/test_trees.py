@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dphist
-from dphist import workload
-from dphist.accuracy import HatTotals, TreeTotals, error_model_from_dict
-from dphist.counts import Counts
-from dphist.domain import Domain, Integers
+from dphist.domain import Domain, Integers, workload
+from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.groups import Groups
-from dphist.kernels.hats import fitted_hats
-from dphist.pipeline import Pipeline, Split
+from dphist.kernels.trees.hats import fitted_hats
+from dphist.methods.pipeline import Pipeline, Split
+from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import estimate, formulas, initialize, order, partition
+from dphist.uncertainty.models import HatTotals, TreeTotals, error_model_from_dict
 
 SURE = 10**6
 RNG = np.random.default_rng(3)
@@ -154,16 +153,17 @@ def test_hats_are_kept_where_they_win_and_left_where_they_do_not():
 
 
 def test_the_tuned_weights_beat_the_published_ones():
-    from dphist.kernels import tree_variances, trees, tuning
+    from dphist.kernels.trees import tree as trees
+    from dphist.kernels.trees import tuning, variances
 
     for k, most, published in ((1024, 75, 98.3), (4096, 128, 174.8)):
         tree, widths = trees.make_tree(k), np.ones(k, dtype=np.int64)
         greedy = tuning.greedy_weights(tree, widths, "all-ranges")
         tuned = tuning.tuned_weights(tree, widths, "all-ranges")
-        assert tree_variances.expected_error(tree, greedy, widths, "all-ranges") == pytest.approx(
+        assert variances.expected_error(tree, greedy, widths, "all-ranges") == pytest.approx(
             published, abs=0.06
         )
-        assert tree_variances.expected_error(tree, tuned, widths, "all-ranges") <= most
+        assert variances.expected_error(tree, tuned, widths, "all-ranges") <= most
 
 
 def test_subtrees_are_the_best_of_all_partitions_into_subtrees():

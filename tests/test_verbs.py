@@ -16,12 +16,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dphist.domain.groups import Groups
 from dphist.errors import DphistError, PrivacyError, UsageError
-from dphist.groups import Groups
 from dphist.kernels import scores
-from dphist.kernels.fourier import Fourier
-from dphist.kernels.hats import fitted_hats
-from dphist.kernels.transforms import Haar, Multiples
+from dphist.kernels.transforms.fourier import Fourier
+from dphist.kernels.transforms.haar import Haar, Multiples
+from dphist.kernels.trees.hats import fitted_hats
 from dphist.privacy import l1
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger

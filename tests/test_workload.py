@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dphist import workload as wl
 from dphist.domain import Categories, Domain, Integers, Regular
+from dphist.domain import workload as wl
 from dphist.errors import UsageError
 
 # ------------------------------------------------------------------ the slow, obvious twin

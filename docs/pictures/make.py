@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dphist.plots import BLUE, CONFIG, GREY, INK, SCHEMA, SKY, VERMILION, Picture
 from numpy.typing import NDArray
 
 import dphist
-from dphist.bench import figures
-from dphist.plots import BLUE, CONFIG, GREY, INK, SCHEMA, SKY, VERMILION, Picture
+from dphist.lab import figures
 
 Spec = dict[str, Any]
 Floats = NDArray[np.float64]

@@ -26,46 +26,52 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dphist.version import __version__ as __version__
+from dphist._common import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dphist import errors, kernels, steps, workload
-    from dphist.advice import advise
-    from dphist.api import Plan, from_counts, histogram, histogram2d, simulate
-    from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
-    from dphist.groups import Groups
-    from dphist.mechanisms import CATALOGUE
-    from dphist.pipeline import Pipeline, Split
-    from dphist.preview import Preview
+    from dphist import errors, kernels, steps
+    from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable, workload
+    from dphist.domain.groups import Groups
+    from dphist.methods.catalogue import CATALOGUE
+    from dphist.methods.pipeline import Pipeline, Split
+    from dphist.planning.advise import advise
+    from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
+    from dphist.planning.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
     from dphist.release import Estimate, Release, load
 
 # Where each public name lives. Names are looked up when first used, so that `import dphist` stays quick.
 _HOME = {
-    "CATALOGUE": "mechanisms",
+    "CATALOGUE": "methods.catalogue",
     "Categories": "domain",
     "Domain": "domain",
     "Estimate": "release",
-    "Groups": "groups",
+    "Groups": "domain.groups",
     "Instants": "domain",
     "Integers": "domain",
     "Ledger": "privacy.ledger",
     "MemoryLedger": "privacy.ledger",
-    "Pipeline": "pipeline",
-    "Plan": "api",
-    "Preview": "preview",
+    "Pipeline": "methods.pipeline",
+    "Plan": "planning.plan",
+    "Preview": "planning.preview",
     "Regular": "domain",
     "Release": "release",
-    "Split": "pipeline",
+    "Split": "methods.pipeline",
     "Variable": "domain",
-    "advise": "advice",
-    "from_counts": "api",
-    "histogram": "api",
-    "histogram2d": "api",
+    "advise": "planning.advise",
+    "from_counts": "planning.plan",
+    "histogram": "planning.plan",
+    "histogram2d": "planning.plan",
     "load": "release",
-    "simulate": "api",
+    "simulate": "planning.plan",
 }
-_MODULES = ("errors", "kernels", "steps", "workload")
+_MODULES = {
+    "errors": "errors",
+    "kernels": "kernels",
+    "shapes": "planning.shapes",
+    "steps": "steps",
+    "workload": "domain.workload",
+}
 
 __all__ = [
     "CATALOGUE",
@@ -91,6 +97,7 @@ __all__ = [
     "histogram2d",
     "kernels",
     "load",
+    "shapes",
     "simulate",
     "steps",
     "workload",
@@ -101,7 +108,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"dphist.{_HOME[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"dphist.{name}")
+        return importlib.import_module(f"dphist.{_MODULES[name]}")
     raise AttributeError(f"module 'dphist' has no attribute {name!r}")
 
 

@@ -25,7 +25,18 @@ from queue import Queue
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests/mutants/mutations.toml"
 REPORT = ROOT / "results/mutants.md"
-PARTS = ("src", "tests", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt")
+PARTS = (
+    "src",
+    "tests",
+    "papers",
+    "benchmarks",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+    "constraints.txt",
+)
 # What is tried when the tests named for a bug do not notice it.
 BROAD = tuple(
     f"tests/test_{name}.py"

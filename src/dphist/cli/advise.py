@@ -17,7 +17,7 @@ from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writabl
 from dphist.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from dphist.advice import Advice
+    from dphist.planning.advise import Advice
 
 
 def advise(
@@ -34,7 +34,7 @@ def advise(
     like: Annotated[
         str | None,
         typer.Option(
-            help="What the data may look like: a shape (dphist bench shapes), an earlier release (.json, "
+            help="What the data may look like: a shape (dphist shapes), an earlier release (.json, "
             ".parquet), or public counts (.npy, .csv). Default: several shapes."
         ),
     ] = None,
@@ -52,8 +52,8 @@ def advise(
     as_json: JsonFlag = False,
 ) -> None:
     """Say which method to take, and what error to expect of it; reads no private data, spends nothing."""
-    from dphist.advice import advise as ask
     from dphist.domain import Domain, Integers
+    from dphist.planning.advise import advise as ask
 
     if plot is not None:
         check_writable(plot, PICTURES)

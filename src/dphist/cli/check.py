@@ -31,7 +31,7 @@ def check(
 
     How many would be counted, and why the others would not: exact counts, for the steward's eyes only.
     """
-    from dphist.api import make_domain
+    from dphist.planning.plan import make_domain
     from dphist.records.check import check as sort_records
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)

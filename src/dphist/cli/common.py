@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dphist._common.text import harmless
 from dphist.errors import OutputError, UsageError
 from dphist.privacy.ledger import as_decimal
-from dphist.text import harmless
 
 if TYPE_CHECKING:
     from dphist.release import Release

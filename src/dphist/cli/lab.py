@@ -1,4 +1,4 @@
-"""The laboratory's commands: compare methods on public or made-up data, and rerun the papers."""
+"""The laboratory's commands: compare methods on public or made-up data, and list its shapes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import typer
 
 from dphist.cli.common import (
     SCREEN,
-    Command,
-    Commands,
     Interrupted,
     JsonFlag,
     print_table,
@@ -27,9 +25,8 @@ from dphist.cli.common import (
 from dphist.errors import UsageError
 
 if TYPE_CHECKING:
-    from dphist.bench.compare import Comparison, Ranking
+    from dphist.lab.compare import Comparison, Ranking
 
-app = typer.Typer(cls=Commands, help="Rerun the papers' experiments.", no_args_is_help=True)
 FEW = 5  # trials of which a t-test makes little
 
 Jobs = Annotated[int, typer.Option(help="Runs at once; -1 is one per core.")]
@@ -50,7 +47,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="WORDS",
-            help='Made-up data: "n=4096 scale=1e6 sparse"; may be repeated. Shapes: dphist bench shapes',
+            help='Made-up data: "n=4096 scale=1e6 sparse"; may be repeated. Shapes: dphist shapes',
         ),
     ] = None,
     method: Annotated[
@@ -78,7 +75,7 @@ def compare(
     no_progress: Quiet = False,
 ) -> None:
     """Rank methods by their error on public or made-up data; spends nothing."""
-    from dphist.bench import compare as lab
+    from dphist.lab import compare as lab
 
     if data:
         say("warning: this runs without privacy: use public data only.")
@@ -112,37 +109,9 @@ def compare(
         raise UsageError("every method failed; the reasons are above.")
 
 
-@app.command("paper", cls=Command)
-def paper(
-    name: Annotated[str, typer.Argument(help="sortaki, engineering, ahp or dawa.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of hours.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(envvar="DPHIST_BENCH_DATA", help="Folder with DPBench's files; without it, shapes."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Default: results/NAME, or results/NAME-quick.", show_default=False),
-    ] = None,
-    jobs: Jobs = -1,
-    backend: Backend = None,
-) -> None:
-    """Rerun a paper's experiments: tables beside the published ones, figures, and what agrees."""
-    from dphist.bench import papers
-
-    target = out or Path("results") / (f"{name}-quick" if quick else name)
-    before = _times(target)
-    with _resumable(target):
-        papers.reproduce(name, out=target, quick=quick, data=data, jobs=jobs, backend=backend)
-    for file, when in _times(target).items():
-        if before.get(file) != when:
-            show(str(file))
-
-
-@app.command("shapes", cls=Command)
 def shapes(as_json: JsonFlag = False) -> None:
     """List the shapes of made-up data, for --like."""
-    from dphist.shapes import SHAPES
+    from dphist.planning.shapes import SHAPES
 
     header = ("shape", "what it looks like", "stands for")
     rows = [(shape.name, shape.summary, shape.stands_for) for shape in SHAPES.values()]
@@ -172,15 +141,10 @@ def _resumable(out: Path | None) -> Iterator[None]:
             raise Interrupted(f"interrupted; {lost if out is None else kept}") from None
 
 
-def _times(folder: Path) -> dict[Path, int]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path: path.stat().st_mtime_ns for path in files}
-
-
 def _show(made: Comparison) -> None:
     """Print the rankings, and where there are several what they come to."""
-    from dphist.bench.compare import METRICS
-    from dphist.bench.page import ratio
+    from dphist.lab.compare import METRICS
+    from dphist.lab.page import ratio
 
     question = made.question
     show(f"{METRICS[question.metric]}; workload {question.workload}; {question.trials} trials")
@@ -198,7 +162,7 @@ def _show(made: Comparison) -> None:
 
 
 def _show_ranking(ranking: Ranking) -> None:
-    from dphist.bench.page import duration, figure, mark, ratio
+    from dphist.lab.page import duration, figure, mark, ratio
 
     show(f"\n{ranking.title}")
     header = ("method", "error", "95 % interval", "times the best", "time", "")

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
+from dphist._common.text import harmless
 from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
 from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
-from dphist.text import harmless
 
 app = typer.Typer(
     cls=Commands,
@@ -120,7 +120,7 @@ def ledger_export(
 
 def ledger_path(file: Path | None) -> Path:
     """Return the ledger that is named, of $DPHIST_LEDGER, or the default."""
-    from dphist.api import DEFAULT_LEDGER
+    from dphist.planning.plan import DEFAULT_LEDGER
 
     return file or Path(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER))
 

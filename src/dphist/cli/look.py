@@ -14,7 +14,7 @@ from dphist.errors import OutputError, PrivacyError, UsageError
 
 if TYPE_CHECKING:
     from dphist.domain import Axis
-    from dphist.privacy.audit import Audit
+    from dphist.planning.audit import Audit
     from dphist.release import Estimate, Release
 
 
@@ -99,7 +99,7 @@ def plot(
 
 def methods(as_json: JsonFlag = False) -> None:
     """List the catalogue: every method with what it does and who published it."""
-    from dphist.mechanisms import METHODS
+    from dphist.methods.catalogue import METHODS
 
     if as_json:
         rows = [{"name": m.name, "summary": m.summary, "citation": m.citation} for m in METHODS]
@@ -122,8 +122,8 @@ def audit(
     Each question that it asks of the data is audited by itself, then all that it publishes, up to the first
     that is refuted. Exit code 5 if one is, which of no method here should ever happen.
     """
-    from dphist.auditing import audit_method
-    from dphist.plots import overlap_chart
+    from dphist.charts.picture import overlap_chart
+    from dphist.planning.audit_method import audit_method
 
     if plot is not None:
         check_writable(plot, PICTURES)
@@ -182,6 +182,6 @@ def demo(
     epsilon: Annotated[str, typer.Option(help="The privacy budget.")] = "0.01",
 ) -> None:
     """Publish 336,776 real flights (public data), and leave release, picture and ledger behind."""
-    from dphist import demonstration
+    from dphist.cli import demo
 
-    demonstration.run(out, epsilon=epsilon, say=say, show=show_release)
+    demo.run(out, epsilon=epsilon, say=say, show=show_release)

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from dphist._common import __version__
 from dphist.cli import advise, check, lab, ledger, look, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say, show
 from dphist.errors import DphistError
-from dphist.version import __version__
 
 app = typer.Typer(
     cls=Commands,
@@ -35,10 +35,18 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 app.command(cls=Command)(check.check)
 app.command(cls=Command)(publish.publish)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
-for command in (look.plot, look.methods, look.audit, look.demo, advise.advise, lab.compare, warm.warm):
+for command in (
+    look.plot,
+    look.methods,
+    look.audit,
+    look.demo,
+    advise.advise,
+    lab.compare,
+    lab.shapes,
+    warm.warm,
+):
     app.command(cls=Command)(command)
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(lab.app, name="bench")
 
 
 def run() -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dphist.accuracy import bounding
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show, show_release
@@ -27,10 +26,11 @@ from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError
 from dphist.kernels import noticing
 from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
+from dphist.uncertainty.models import bounding
 
 if TYPE_CHECKING:
-    from dphist.api import Plan
     from dphist.domain import Axis
+    from dphist.planning.plan import Plan
     from dphist.release import Release
 
 
@@ -106,8 +106,8 @@ def publish(
     as_json: JsonFlag = False,
 ) -> None:
     """Publish a private histogram of DATA."""
-    from dphist import api
-    from dphist.calibration import Calibrated
+    from dphist.planning import plan as api
+    from dphist.uncertainty.calibrated import Calibrated
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     plan = api.Plan(

@@ -13,7 +13,7 @@ from dphist.errors import UsageError
 from dphist.kernels import noticing, place
 
 if TYPE_CHECKING:
-    from dphist.api import Plan
+    from dphist.planning.plan import Plan
 
 _LINES, _GRIDS = ("points", "prefixes", "ranges", "random:64"), ("points", "rectangles:64")
 _BINS, _SIDE = 64, 16
@@ -21,7 +21,7 @@ _BINS, _SIDE = 64, 16
 
 def warm() -> None:
     """Compile every method now, which takes some minutes, so that no later run waits for it."""
-    from dphist.mechanisms import METHODS
+    from dphist.methods.catalogue import METHODS
 
     folder = place()
     if folder is None:
@@ -51,8 +51,8 @@ def how_often() -> str:
 
 def _plans(method: str) -> Iterator[Plan]:
     """Yield a plan of every kind of domain and workload that a method can serve."""
-    from dphist.api import Plan
     from dphist.domain import Domain, Integers
+    from dphist.planning.plan import Plan
 
     line, grid = Domain((Integers(0, _BINS - 1),)), Domain((Integers(0, _SIDE - 1),) * 2)
     kinds = [(line, queries) for queries in _LINES] + [(grid, queries) for queries in _GRIDS]

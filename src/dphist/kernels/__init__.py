@@ -34,7 +34,7 @@ def kernel(function: _Function) -> _Function:
 
 def place() -> Path | None:
     """Return the folder in which compiled loops are kept; None if there is none that can be written."""
-    import dphist.kernels.weights  # noqa: F401 - any of the modules: the loops of all are kept in one folder
+    import dphist.kernels.transforms.weights  # noqa: F401 - any of the modules: the loops of all are kept in one folder
 
     path = LOOPS[0].stats.cache_path
     return None if path is None else Path(path)

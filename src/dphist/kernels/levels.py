@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from dphist.domain.groups import Ints
 from dphist.errors import UsageError
-from dphist.groups import Ints
-from dphist.kernels import deviations
+from dphist.kernels.partition import deviations
 
 
 @dataclass(frozen=True, eq=False)

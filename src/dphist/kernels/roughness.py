@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dphist.groups import Ints
-from dphist.kernels import deviations
+from dphist.domain.groups import Ints
+from dphist.kernels.partition import deviations
 
 
 @dataclass(frozen=True, eq=False)

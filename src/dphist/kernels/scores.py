@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.groups import Groups, Ints
+from dphist.domain.groups import Groups, Ints
 from dphist.kernels import kernel
-from dphist.kernels.deviations import Ranks, cost_cap, ranks
-from dphist.kernels.fourier import Fourier
-from dphist.kernels.intervals import empty_lists, enter, entries, median_row
-from dphist.kernels.weights import Boxes
+from dphist.kernels.partition.deviations import Ranks, cost_cap, ranks
+from dphist.kernels.partition.l1_search import empty_lists, enter, entries, median_row
+from dphist.kernels.transforms.fourier import Fourier
+from dphist.kernels.transforms.weights import Boxes
 
 
 @dataclass(frozen=True)

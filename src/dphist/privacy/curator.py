@@ -31,14 +31,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist import law
-from dphist.counts import Counts
 from dphist.domain import Domain
 from dphist.domain import whole as whole_number
+from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
-from dphist.groups import Groups
 from dphist.privacy import l1, noise, splits
+from dphist.privacy.counts import Counts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
+from dphist.uncertainty import noise_law
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ class Noisy:
     @property
     def variance(self) -> float | Floats:
         """The exact variance of the noise, infinite where nothing was measured."""
-        return law.variance(self.scale)
+        return noise_law.variance(self.scale)
 
 
 @dataclass(frozen=True)

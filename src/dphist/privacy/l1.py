@@ -31,7 +31,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from dphist.groups import Ints
+from dphist.domain.groups import Ints
 
 Candidates: TypeAlias = Literal["all", "powers", "subtrees"]
 Center: TypeAlias = Literal["mean", "median"]
@@ -64,7 +64,7 @@ def noisy_partition(
     x: Ints, draw: Draw, *, candidates: Candidates, center: Center, penalty: float, fanout: int
 ) -> Ints:
     """Return where the groups of the winning partition start, and n; see the module's proof."""
-    from dphist.kernels import deviations, intervals
+    from dphist.kernels.partition import deviations, l1_search
 
     n = x.size
     sizes = lengths(n, candidates, fanout)
@@ -86,20 +86,20 @@ def noisy_partition(
         return cost
 
     if candidates == "subtrees":
-        return intervals.dp_subtrees([noisy_costs(size, size) for size in sizes], fanout)
+        return l1_search.dp_subtrees([noisy_costs(size, size) for size in sizes], fanout)
     table = np.zeros((len(sizes), n), dtype=np.int64)  # one table, filled in place: the memory of 10^7 bins
     for row, size in zip(table, sizes, strict=True):
         row[: n - size + 1] = noisy_costs(size, 1)
-    return intervals.dp_lengths(table, sizes)
+    return l1_search.dp_lengths(table, sizes)
 
 
 def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int, top: int) -> Ints:
     """Try every interval, some rows of noise at a time: O(n^2) time, O(n) memory."""
-    from dphist.kernels import costs, deviations, intervals
+    from dphist.kernels.partition import costs, deviations, l1_search
 
     n = x.size
     values, rank = deviations.ranks(x)
-    best, back, entry, lists = intervals.search_start(rank, values.size)
+    best, back, entry, lists = l1_search.search_start(rank, values.size)
     # Sizes of one D_b stand together, as it never falls: one draw for each such run of sizes.
     changes = np.array([change(size, center) for size in range(1, n + 1)])
     runs = [0, *(np.flatnonzero(np.diff(changes)) + 1).tolist(), n]
@@ -112,7 +112,7 @@ def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int
             part = noise[:, lo:hi]
             if part.size and top:
                 part[:] = draw(top + int(changes[lo]), part.size).reshape(part.shape)
-        intervals.search_rows(
+        l1_search.search_rows(
             first, x, values, rank, entry, lists, best, back, noise, constants, center == "mean", grid,
             deviations.cost_cap(n),
         )  # fmt: skip

@@ -8,7 +8,7 @@ takes nothing but a charge, and takes each charge once. So, whatever is killed a
 * after the commit, before the draw: the budget is wasted, and nothing was learned from it;
 * after the draw: it was paid for.
 
-A crash may waste budget and never overspends it; `store/journal.py` says why the file is always whole.
+A crash may waste budget and never overspends it; `privacy/journal.py` says why the file is always whole.
 What it cannot see: deleting the file or restoring an old copy loses the charges made since. The checks find
 accidents, not forgeries.
 
@@ -37,10 +37,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
+from dphist._common.text import cell
 from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
-from dphist.store import journal, version1
-from dphist.store.journal import Place, Row
-from dphist.text import cell
+from dphist.privacy import journal, sqlite_ledger
+from dphist.privacy.journal import Place, Row
 
 Words = tuple[str, str, str, str, str]  # mechanism, what, purpose, unit, release
 Account = tuple[Fraction, Fraction | None]  # spent, limit
@@ -405,7 +405,7 @@ class Ledger(LedgerLike):
         with journal.writing(self.path) as file:
             old = journal.is_sqlite(file)
             if old:
-                version1.convert(self.path)
+                sqlite_ledger.convert(self.path)
             else:
                 self._known[0] = book = self._newest(file)
                 yield file, book
@@ -426,7 +426,7 @@ class Ledger(LedgerLike):
                 except LedgerError:  # perhaps a row was just being taken away: once more, with nobody writing
                     with journal.held(file, self.path):
                         return self._scan(file, _Book())
-        entries = [_entry(row, self.path) for row in version1.read(self.path)]
+        entries = [_entry(row, self.path) for row in sqlite_ledger.read(self.path)]
         return _Book().after(Place(), entries), entries
 
     def _scan(self, file: int, known: _Book) -> tuple[_Book, list[Entry]]:

@@ -41,8 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain import whole as whole_number
+from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.groups import Floats, Ints
 from dphist.privacy.ledger import Charge
 
 MIN_SCALE, MAX_SCALE = 2.0**-10, 2.0**40

@@ -41,7 +41,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dphist.groups import Ints
+from dphist.domain.groups import Ints
 
 GRID = 5
 SENSITIVITY = 6  # what the noise is scaled to, in steps of the grid, for one record
@@ -56,7 +56,7 @@ def noisy_splits(x: Ints, draw: Draw, *, scale: float, fanout: int) -> Ints:
     Args:
         scale: of the noise that ``draw`` returns.
     """
-    from dphist.kernels import deviations
+    from dphist.kernels.partition import deviations
 
     slack = math.ceil(1.25 * scale) + 1  # one more than needed: the product is rounded
     step = 2 * slack + GRID

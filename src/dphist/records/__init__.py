@@ -16,11 +16,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.counts import Counts
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
 from dphist.errors import DataError, DphistError, UsageError
+from dphist.privacy.counts import Counts
 from dphist.records.cells import number, written
-from dphist.records.files import PLAIN, Text
+from dphist.records.engines.files import PLAIN, Text
 from dphist.records.progress import watching
 from dphist.records.rounding import slack
 
@@ -197,14 +197,14 @@ def engine_of(frame: object) -> Any:
     """Return the module that counts such data."""
     package = type(frame).__module__.partition(".")[0]
     if isinstance(frame, str) or package in ("psycopg", "psycopg2"):
-        from dphist.records import postgres
+        from dphist.records.engines import postgres
 
         return postgres
     if package == "pyspark":
-        from dphist.records import spark
+        from dphist.records.engines import spark
 
         return spark
-    from dphist.records import duck
+    from dphist.records.engines import duck
 
     return duck
 

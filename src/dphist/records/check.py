@@ -27,7 +27,7 @@ from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zon
 from dphist.errors import PrivacyError
 from dphist.records import query
 from dphist.records.cells import number, written
-from dphist.records.files import Text
+from dphist.records.engines.files import Text
 from dphist.records.progress import watching
 from dphist.records.sql import Engine, Field, column, double, is_null, select
 

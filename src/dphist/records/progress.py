@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dphist.text import harmless
+from dphist._common.text import harmless
 
 
 @contextmanager

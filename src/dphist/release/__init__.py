@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dphist.release.core import Estimate, Release, SpentShare
 from dphist.release.files import load, save_fresh
-from dphist.release.margins import Merged
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
+from dphist.release.release import Estimate, Release, SpentShare
+from dphist.uncertainty.margins import Merged
 
 __all__ = [
     "POSTS",

@@ -18,15 +18,15 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist._common.leftovers import file_beside
+from dphist._common.text import cell, comment
 from dphist.domain import Domain
+from dphist.domain.groups import Floats, Groups
 from dphist.errors import DphistError, OutputError, ReleaseFileError
-from dphist.groups import Floats, Groups
-from dphist.leftovers import file_beside
-from dphist.release.core import Release, SpentShare
-from dphist.release.margins import error_from_dict
 from dphist.release.plain import plain
+from dphist.release.release import Release, SpentShare
 from dphist.release.show import columns, decimal
-from dphist.text import cell, comment
+from dphist.uncertainty.margins import error_from_dict
 
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from dphist.groups import Floats
+from dphist.domain.groups import Floats
 
 Post: TypeAlias = Literal["none", "nonneg", "integer"]
 POSTS: tuple[Post, ...] = ("none", "nonneg", "integer")

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.domain import Axis, Categories, Instants, Integers
 from dphist.errors import UsageError
-from dphist.release.core import Release
+from dphist.release.release import Release
 
 if TYPE_CHECKING:
-    from dphist.plots import Picture
+    from dphist.charts.picture import Picture
 
 Columns = dict[str, NDArray[Any]]
 
@@ -174,7 +174,7 @@ def draw(
     truth: ArrayLike | None,
 ) -> Picture:
     """Return the picture of a release."""
-    from dphist import plots
+    from dphist.charts import picture as plots
 
     if len(release.domain.axes) == 2:
         if truth is not None:

@@ -2,7 +2,7 @@
 
 The idea is Pythia's (Kotsogiannis et al., SIGMOD 2017): no method is best everywhere, and which one is good
 here can be told from very little. A number is read only when the table asks for it, and paid for like
-everything else. The table was learnt on generated shapes alone (`dphist.bench.auto`): looking at it is free.
+everything else. The table was learnt on generated shapes alone (`benchmarks.auto`): looking at it is free.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from dphist.domain import Domain
+from dphist.domain.groups import Groups
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.groups import Groups
 from dphist.privacy.curator import Curator
 from dphist.steps.order import Hilbert
 from dphist.steps.protocols import Estimated, Rough, Step
-from dphist.workload import Workload
 
 TABLE = Path(__file__).with_name("auto_table.json")
 Node = str | Mapping[str, Any]  # a method's name, or a question with two further nodes

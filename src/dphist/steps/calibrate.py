@@ -10,9 +10,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist import law
-from dphist.accuracy import GroupTotals, TreeTotals
-from dphist.calibration import (
+from dphist.domain.groups import Floats, Groups, Ints
+from dphist.privacy.curator import Curator
+from dphist.steps.protocols import Estimated
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.calibrated import (
     Calibrated,
     Rough,
     Runs,
@@ -21,9 +23,7 @@ from dphist.calibration import (
     rising_means,
     total_variances,
 )
-from dphist.groups import Floats, Groups, Ints
-from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Estimated
+from dphist.uncertainty.models import GroupTotals, TreeTotals
 
 POINTS = Fraction(2, 5)  # of the share, for single bins; the rest is for parts of groups, which are fewer
 _BIN_CLASSES, _CUT_CLASSES, _RUNS = 4, 2, 4
@@ -203,7 +203,7 @@ def _rough(groups: Groups, estimated: Estimated, distance: float, several: NDArr
         return None
     counts = noisy.values if noisy.measured is None else noisy.measured
     scale = float(noisy.scale)
-    drawn = law.variance(scale)
+    drawn = noise_law.variance(scale)
     shared = groups.spread(several)
     seen = float(np.mean((counts - estimated.values)[shared] ** 2))
     off = _SQUARE * max(distance, 0.0) ** 2

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from dphist.accuracy import GroupTotals, HatTotals, TreeTotals, Unknown
+from dphist.domain.groups import Floats, Groups, Ints
+from dphist.domain.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
 from dphist.errors import UsageError
-from dphist.groups import Floats, Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step, needed, variance
-from dphist.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
+from dphist.uncertainty.models import GroupTotals, HatTotals, TreeTotals, Unknown
 
 if TYPE_CHECKING:
-    from dphist.kernels import trees
+    from dphist.kernels.trees import tree as trees
 
 _WIDEST = 2.0**38
 _RESERVE = 0.02
@@ -120,7 +120,7 @@ class Tree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure level by level; every record is in one node of each."""
-        from dphist.kernels import trees
+        from dphist.kernels.trees import tree as trees
 
         if self.pruned:
             tree = trees.pruned_tree(groups.starts, self.branching)
@@ -158,7 +158,8 @@ class WorkloadTree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Work out the weights, which is public, then measure and fit."""
-        from dphist.kernels import trees, tuning
+        from dphist.kernels.trees import tree as trees
+        from dphist.kernels.trees import tuning
 
         tree = trees.make_tree(groups.k, self.branching)
         asked = {"ranges": "all-ranges", "prefixes": "prefixes"}.get(self.queries) or _queries(
@@ -198,7 +199,7 @@ class Hats(Step):
         if queries is None or not fits:
             tree = WorkloadTree(weights="tuned")
             return replace(tree(curator, rough, groups, workload, share=share), by=tree)
-        from dphist.kernels import hats, hats_fit
+        from dphist.kernels.trees import hats, hats_fit
 
         fitted = hats.fitted_hats(n, queries)
         noisy = curator.measure_linear(fitted, share=share)
@@ -209,20 +210,21 @@ class Hats(Step):
 
 def _hats_win(workload: Ranges) -> bool:
     """Return whether triangles for all ranges answer the listed ones better than the tree tuned to them."""
-    from dphist.kernels import hats, hats_fit, tree_variances, trees, tuning
+    from dphist.kernels.trees import hats, hats_fit, tuning, variances
+    from dphist.kernels.trees import tree as trees
 
     tree, ones, n = trees.make_tree(workload.n), np.ones(workload.n, dtype=np.int64), workload.n
     weights = tuning.tuned_weights(tree, ones, workload.pairs(), reserve=_RESERVE)
     lo, hi = (ends[:: -(-workload.size // 1000)] for ends in workload.pairs())  # a sample tells enough
     triangles = hats_fit.hats_expected_error(hats.fitted_hats(n, "all-ranges"), (lo, hi))
-    return triangles < tree_variances.expected_error(tree, weights, ones, (lo, hi))
+    return triangles < variances.expected_error(tree, weights, ones, (lo, hi))
 
 
 def measured_tree(
     curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction, pruned: bool
 ) -> Estimated:
     """Return what a tree of noisy totals says of every bin: budgets in exact integers, then least squares."""
-    from dphist.kernels import trees
+    from dphist.kernels.trees import tree as trees
 
     # A node with so little of the budget would be noise alone, and wider than the sampler draws.
     weights = np.where(weights * _WIDEST < curator.scale(share), 0.0, weights)

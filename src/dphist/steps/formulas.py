@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.groups import Floats, Ints
 
 
 class Penalty(NamedTuple):
@@ -131,7 +131,7 @@ class Halves:
         It is SSE of the exact counts, plus the noise of fresh totals, plus that of the rough counts as far as
         they enter the values: with weight b/(b + size), or alone if nothing is to be measured.
         """
-        from dphist.kernels.costs import cost_of
+        from dphist.kernels.partition.costs import cost_of
 
         sizes = np.diff(starts)
         excess = np.add.reduceat(self.excess, starts[:-1])

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.accuracy import Unknown
 from dphist.domain import Domain
+from dphist.domain.groups import Groups, Ints
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.groups import Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.estimate import measured_tree
 from dphist.steps.protocols import Estimated, Order, Rough, Step, needed, variance
-from dphist.workload import Workload
+from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
-    from dphist.kernels.trees import Tree
+    from dphist.kernels.trees.tree import Tree
 
 _TOTAL = Fraction(1, 20)  # of a share, for the noisy total that sets a grid's size
 _UNEVEN = "the boxes of this tree are of uneven sizes; the variances of its values are not worked out here"
@@ -49,7 +49,7 @@ class KdGrid(Step):
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
         """Cut where the sum of squares falls most; no further budget."""
-        from dphist.kernels import clusters
+        from dphist.kernels.partition import clusters
 
         noisy = needed(rough)
         threshold = self.xi * float(np.max(variance(noisy.scale)))
@@ -216,7 +216,7 @@ def _check_grid(constant: float, least: int) -> None:
 
 def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Fraction) -> Estimated:
     """Measure a tree over the cells in some order."""
-    from dphist.kernels import trees
+    from dphist.kernels.trees import tree as trees
 
     groups = Groups(np.arange(order.size + 1), order)
     weights = trees.level_weights(tree, ratio=ratio)
@@ -233,7 +233,7 @@ def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
     It is binary, as `kernels.trees` wants it: between a box and its quarters lie two halves that are not
     measured. Level by level, so that parents come before children and two children are neighbours.
     """
-    from dphist.kernels.trees import Tree
+    from dphist.kernels.trees.tree import Tree
 
     rows, columns = shape
     n = rows * columns

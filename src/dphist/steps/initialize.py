@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.groups import Groups
 from dphist.privacy.curator import Curator
 from dphist.privacy.curator import Noisy as NoisyCounts
 from dphist.steps.protocols import Rough, Step

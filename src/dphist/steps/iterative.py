@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.accuracy import Unknown
+from dphist.domain.groups import Groups
+from dphist.domain.workload import AllRanges, LineWorkload, Rectangles, Workload
 from dphist.errors import UsageError
-from dphist.groups import Groups
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step
-from dphist.workload import AllRanges, LineWorkload, Rectangles, Workload
+from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
-    from dphist.kernels.weights import Boxes
+    from dphist.kernels.transforms.weights import Boxes
 
 _BELIEVED = "the values are the flattest that agree with a few noisy answers, and what they miss is unknown"
 
@@ -46,8 +46,8 @@ class Mwem(Step):
     ) -> Estimated:
         """Spend as much on the total as on a round, of which choosing and measuring take a half each."""
         from dphist.kernels.scores import WorstAnswered
-        from dphist.kernels.transforms import OnGroups
-        from dphist.kernels.weights import reweighted
+        from dphist.kernels.transforms.haar import OnGroups
+        from dphist.kernels.transforms.weights import reweighted
 
         boxes = _boxes(workload, groups)
         turn = share / (self.rounds + 1)
@@ -68,8 +68,8 @@ class Mwem(Step):
 
 def _boxes(workload: Workload, groups: Groups) -> Boxes:
     """Return the queries as boxes of cells."""
-    from dphist.kernels import trees
-    from dphist.kernels.weights import Boxes
+    from dphist.kernels.transforms.weights import Boxes
+    from dphist.kernels.trees import tree as trees
 
     plain = groups.are_singletons and groups.order is None
     if plain and isinstance(workload, Rectangles):

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from dphist.domain import Domain
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.steps.protocols import Order, Rough, Step, needed
-from dphist.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dphist.domain import Domain
+from dphist.domain.groups import Groups, Ints
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.groups import Groups, Ints
 from dphist.privacy.curator import Curator
 from dphist.steps.formulas import Ahp, Constant, Formula, Halves, Penalty, Unbiased
 from dphist.steps.protocols import Order, Rough, Step, needed, variance
-from dphist.workload import Workload
 
 _ENOUGH = 1 << 18  # bins, over all halvings, after which one more tells nothing new
 
@@ -133,7 +133,7 @@ class PowersOfTwo(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Minimise the formula over sizes 1, 2, 4, ..."""
-        from dphist.kernels import changepoints
+        from dphist.kernels.partition import changepoints
 
         return changepoints.powers_of_two(h, **_numbers(self.formula, rough, final, h.size))
 
@@ -146,7 +146,7 @@ class Greedy(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Join while joining costs less."""
-        from dphist.kernels import clusters
+        from dphist.kernels.partition import clusters
 
         return clusters.greedy(h, **_numbers(self.formula, rough, final, h.size))
 
@@ -157,7 +157,7 @@ class AhpGreedy(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Grow each cluster until no larger one could be better."""
-        from dphist.kernels import clusters
+        from dphist.kernels.partition import clusters
 
         return clusters.ahp_greedy(h, a=final)
 
@@ -168,7 +168,7 @@ class Empirical(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Try square root, Sturges, Doane and Rice."""
-        from dphist.kernels import clusters
+        from dphist.kernels.partition import clusters
 
         return clusters.empirical(h, a=final)
 
@@ -189,7 +189,7 @@ class KdTree(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Split where the sum of squares falls most."""
-        from dphist.kernels import clusters
+        from dphist.kernels.partition import clusters
 
         return clusters.kd_splits(h, threshold=self.xi * rough)
 
@@ -207,7 +207,7 @@ class Subtrees(_OnRough):
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
         """Keep a block whole where that costs less than the best of its parts."""
-        from dphist.kernels import intervals
+        from dphist.kernels.partition import l1_search
 
         beta, a, b = self.formula.penalty(rough=rough, final=final, n=h.size)
         size, costs = 1, []
@@ -218,7 +218,7 @@ class Subtrees(_OnRough):
             size *= self.fanout
         # The search is in integers: as fine a grid as leaves room for the sum of all costs.
         unit = max(float(level.max()) for level in costs) * (h.size + 1) / 2.0**60
-        return intervals.dp_subtrees([np.rint(level / unit).astype(np.int64) for level in costs], self.fanout)
+        return l1_search.dp_subtrees([np.rint(level / unit).astype(np.int64) for level in costs], self.fanout)
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ class Splits(Step):
 
 def _least(h: Ints, penalty: Penalty, ordered: bool) -> Ints:
     """Return the partition of least cost."""
-    from dphist.kernels import changepoints, segments
+    from dphist.kernels.partition import changepoints, segments
 
     beta, a, b = penalty
     if ordered:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist import law
-from dphist.accuracy import ErrorModel
 from dphist.domain import Domain
+from dphist.domain.groups import Groups
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.groups import Groups
 from dphist.privacy.curator import Curator, Noisy
-from dphist.workload import Workload
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import ErrorModel
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,7 +76,7 @@ def needed(rough: Rough) -> Noisy:
 
 def variance(scale: float | Floats) -> float | Floats:
     """Return the exact variance of noise of some scale, kept above 0 so that weights by it stay finite."""
-    return np.maximum(law.variance(scale), 1e-200)
+    return np.maximum(noise_law.variance(scale), 1e-200)
 
 
 class Initializer(Protocol):

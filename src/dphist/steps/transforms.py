@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dphist.accuracy import FineTotals, GroupTotals, Unknown, WaveletTotals
-from dphist.groups import Groups
+from dphist.domain.groups import Groups
+from dphist.domain.workload import Workload
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated, Rough, Step, variance
-from dphist.workload import Workload
+from dphist.uncertainty.models import FineTotals, GroupTotals, Unknown, WaveletTotals
 
 _WIDEST = 2.0**38  # of a scale that is planned with; the sampler goes to 2^40
 
@@ -34,7 +34,7 @@ class FineMeans(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure every group's total in fine steps."""
-        from dphist.kernels.transforms import Multiples, OnGroups
+        from dphist.kernels.transforms.haar import Multiples, OnGroups
 
         grid = _FINEST
         while grid > 1 and curator.scale(share) * grid > _WIDEST:  # noise that wide needs no finer steps
@@ -57,7 +57,7 @@ class Privelet(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure the total and all differences of halves, and put the bins together from them."""
-        from dphist.kernels.transforms import Haar, OnGroups
+        from dphist.kernels.transforms.haar import Haar, OnGroups
 
         haar = Haar(*grid_of(curator, groups))
         noisy = curator.measure_linear(OnGroups(haar, groups), share=share)
@@ -80,9 +80,9 @@ class Efpa(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Weigh what dropping loses against the noise of keeping, then keep."""
-        from dphist.kernels.fourier import MOST_WEIGHT, Fourier, most_frequencies
         from dphist.kernels.scores import Dropped
-        from dphist.kernels.transforms import OnGroups
+        from dphist.kernels.transforms.fourier import MOST_WEIGHT, Fourier, most_frequencies
+        from dphist.kernels.transforms.haar import OnGroups
 
         most, half = most_frequencies(groups.k), share / 2
         # The finest grid on which the noise of all sums still fits the sampler; a power of two.

@@ -1,0 +1,1 @@
+"""Benchmarks of speed, error and coverage; not installed."""

@@ -1,1 +1,0 @@
-"""Measurements: of speed, and of accuracy over datasets, workloads and methods."""

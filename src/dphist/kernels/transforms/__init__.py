@@ -1,0 +1,1 @@
+"""Loops of linear transforms: Haar, Fourier and multiplicative weights."""

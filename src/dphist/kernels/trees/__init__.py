@@ -1,0 +1,1 @@
+"""Loops over trees of totals: budgets, least squares and variances."""

@@ -1,0 +1,107 @@
+"""Where listed ranges lie in a tree: the nodes of their ends, and the lowest node that holds both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.kernels import kernel
+from dphist.kernels.trees.tree import Tree
+from dphist.kernels.trees.variances import positions
+
+
+class Located(NamedTuple):
+    """Ranges sorted by their tops, last node first, -1 (an end of theirs is an end of everything) at the end.
+
+    ``into`` is how far into its group an end lies, 0 on an edge; ``whole[q]`` is how many ranges begin at or
+    before node q less how many end before its end. Nodes in or below which a range ends are numbered in
+    ``row`` from 1 to ``rows`` - 1; the others have 0.
+    """
+
+    begin: Ints  # the nodes where they begin, -1 at the first bin
+    begin_into: Floats
+    end: Ints  # the nodes where they end, -1 at the last bin
+    end_into: Floats
+    top: Ints
+    whole: Floats
+    row: Ints
+    rows: int
+
+
+def locate(tree: Tree, starts: Ints, lo: Ints, hi: Ints) -> Located:
+    """Return where the ranges [lo, hi), in bins, lie in the tree: O(k + m log k)."""
+    singletons = starts[-1] == tree.k
+    a, b = (x.astype(np.float64) if singletons else positions(starts, x) for x in (lo, hi))
+    return Located(*_locate(tree.lo, tree.hi, tree.left, tree.parent, tree.leaf, a, b))
+
+
+@kernel
+def _locate(
+    lo: Ints, hi: Ints, left: Ints, parent: Ints, leaf: Ints, a: Floats, b: Floats
+) -> tuple[Ints, Floats, Ints, Floats, Ints, Floats, Ints, int]:
+    k, m, nodes = leaf.size, a.size, left.size
+    at_edge = np.full(k + 1, -1, np.int64)
+    for q in range(nodes):
+        if left[q] > 0:
+            at_edge[hi[left[q]]] = q
+    tops = np.empty(m, np.int64)
+    count = np.zeros(nodes + 2, np.int64)
+    begun = np.zeros(k + 1)
+    ended = np.zeros(k + 2)
+    for i in range(m):
+        group = np.int64(a[i])
+        x = at_edge[group] if a[i] == group else leaf[group]
+        begun[group if a[i] == group else group + 1] += 1.0
+        group = np.int64(b[i])
+        y = at_edge[group] if b[i] == group else leaf[group]
+        ended[group + 1] += 1.0
+        if x < 0 or y < 0:
+            top = np.int64(-1)
+        else:
+            while x != y:
+                if x > y:
+                    x = parent[x]
+                else:
+                    y = parent[y]
+            top = x
+        tops[i] = top
+        count[nodes - top] += 1
+    for q in range(nodes + 1):
+        count[q + 1] += count[q]
+    begin = np.empty(m, np.int64)
+    end = np.empty(m, np.int64)
+    begin_into = np.empty(m)
+    end_into = np.empty(m)
+    top_of = np.empty(m, np.int64)
+    for i in range(m - 1, -1, -1):
+        count[nodes - tops[i]] -= 1
+        to = count[nodes - tops[i]]
+        top_of[to] = tops[i]
+        group = np.int64(a[i])
+        begin_into[to] = a[i] - group
+        begin[to] = at_edge[group] if a[i] == group else leaf[group]
+        group = np.int64(b[i])
+        end_into[to] = b[i] - group
+        end[to] = at_edge[group] if b[i] == group else leaf[group]
+    for e in range(k):
+        begun[e + 1] += begun[e]
+        ended[e + 1] += ended[e]
+    whole = np.empty(nodes)
+    for q in range(nodes):
+        whole[q] = begun[lo[q]] - ended[hi[q]]
+    row = np.zeros(nodes, np.int64)
+    for i in range(m):
+        if begin[i] >= 0:
+            row[begin[i]] = 1
+        if end[i] >= 0:
+            row[end[i]] = 1
+    rows = 1
+    for q in range(nodes - 1, -1, -1):
+        if row[q] > 0:
+            row[q] = rows
+            rows += 1
+            if q > 0:
+                row[parent[q]] = 1
+    return begin, begin_into, end, end_into, top_of, whole, row, rows

@@ -1,0 +1,289 @@
+"""Trees of noisy totals over k groups: their shape, exact budgets, and weighted least squares in O(k).
+
+Every tree here is binary and full: 2k - 1 nodes, whatever the branching. A node with more than two children
+is split into virtual nodes that are never measured, and a node with one child is left out; neither changes a
+least squares answer. Node 0 is the root, parents come before their children, and the two children of a node
+are neighbours: ``left[q]`` and ``left[q] + 1``, or 0 at a leaf. Node q covers the groups ``lo[q]`` to ``hi[q]
+- 1``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError
+from dphist.kernels import kernel
+
+Flags = NDArray[np.bool_]
+Bytes = NDArray[np.int8]
+WHOLE = 1 << 32  # parts of a budget; the rounding of a part is far below any noise
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A full binary tree over k groups, each array with one entry per node.
+
+    Args:
+        measured: whether the node is one of the tree with the branching asked for, so may be measured.
+        height: the least h such that ``branching**h`` bins would cover the node; 0 at a single bin.
+        leaf: the node of each group.
+        branching: how many children a node has in the tree asked for.
+    """
+
+    lo: Ints
+    hi: Ints
+    parent: Ints
+    left: Ints
+    measured: Flags
+    height: Bytes
+    leaf: Ints
+    branching: int
+
+    @property
+    def k(self) -> int:
+        """How many groups there are."""
+        return self.leaf.size
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are, virtual ones included."""
+        return self.lo.size
+
+
+@lru_cache(maxsize=2)  # the tree of a domain is public and the same for every release
+def make_tree(k: int, branching: int = 2) -> Tree:
+    """Return the tree over k groups that is as complete as it can be: O(k).
+
+    Level h has the nodes [j t^h, min((j + 1) t^h, k)) for the branching t, as in DAWA, section 4.3.
+    """
+    if k < 1:
+        raise UsageError(f"a tree needs at least one group, not {k}.")
+    return _tree(np.arange(k + 1), branching)
+
+
+def pruned_tree(starts: Ints, branching: int = 2) -> Tree:
+    """Return the tree over the bins, cut off below the groups, which must be nodes of it: O(k log k).
+
+    Args:
+        starts: where each group begins among the bins and, last, the number of bins.
+    """
+    s = np.ascontiguousarray(starts, dtype=np.int64)
+    if s.ndim != 1 or s.size < 2 or s[0] != 0 or not (s[1:] > s[:-1]).all():
+        raise UsageError("the groups of a tree must start at rising places, the first at 0.")
+    return _tree(s, branching)
+
+
+def _tree(starts: Ints, branching: int) -> Tree:
+    if not 2 <= branching <= 1 << 27:
+        raise UsageError(f"a tree's branching is a whole number of at least 2, not {branching}.")
+    lo, hi, parent, left, measured, height, leaf, fits = _grow(starts, branching)
+    if not fits:
+        raise UsageError(
+            f"a group is not a node of the tree of branching {branching}; use make_tree instead."
+        )
+    for array in (lo, hi, parent, left, measured, height, leaf):
+        array.flags.writeable = False
+    return Tree(lo, hi, parent, left, measured, height, leaf, branching)
+
+
+@kernel
+def _grow(starts: Ints, t: int) -> tuple[Ints, Ints, Ints, Ints, Flags, Bytes, Ints, bool]:
+    k = starts.size - 1
+    n = starts[k]
+    nodes = 2 * k - 1
+    lo = np.empty(nodes, np.int64)
+    hi = np.empty(nodes, np.int64)
+    parent = np.empty(nodes, np.int64)
+    left = np.zeros(nodes, np.int64)
+    measured = np.ones(nodes, np.bool_)
+    height = np.zeros(nodes, np.int8)
+    leaf = np.empty(k, np.int64)
+    lo[0], hi[0], parent[0] = 0, k, -1
+    made = 1
+    for q in range(nodes):
+        first, last = lo[q], hi[q]
+        begin, end = starts[first], starts[last]
+        span, h = 1, 0  # of the node's children, if it is not a single bin
+        if end - begin > 1:
+            h = 1
+            while span * t < end - begin:
+                span *= t
+                h += 1
+        height[q] = h
+        if last - first == 1:
+            leaf[first] = q
+            continue
+        block = span * t
+        measured[q] = begin % block == 0 and end == min(begin + block, n)
+        half = 1
+        while 2 * half * span < end - begin:
+            half *= 2
+        cut = begin + half * span
+        if n == k:
+            middle = cut
+        else:
+            middle = first + np.searchsorted(starts[first:last], cut)
+            if starts[middle] != cut:
+                return lo, hi, parent, left, measured, height, leaf, False
+        left[q] = made
+        lo[made], hi[made], parent[made] = first, middle, q
+        lo[made + 1], hi[made + 1], parent[made + 1] = middle, last, q
+        made += 2
+    return lo, hi, parent, left, measured, height, leaf, True
+
+
+def level_weights(tree: Tree, *, ratio: float = 1.0, root: bool = True) -> Floats:
+    """Return each node's fraction of the budget: the same on a level, ``ratio`` times more on the one below.
+
+    A ratio of 1 is Hay et al.; Cormode et al. use 2**(1/3). A leaf takes all that its path has left, so a
+    group cut off above the bins gets the budget of the levels below it in one measurement.
+    """
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise UsageError(f"the ratio of two levels' budgets must be positive and finite, not {ratio!r}.")
+    top = int(tree.height[0])
+    power = ratio ** (top - np.arange(top + 1.0))
+    if not root and top:
+        power[top] = 0.0
+    weights = np.where(tree.measured, (power / power.sum())[tree.height], 0.0)
+    _fill_leaves(tree.parent, tree.left, weights)
+    return weights
+
+
+@kernel
+def _fill_leaves(parent: Ints, left: Ints, weights: Floats) -> None:
+    rest = np.ones(left.size)
+    for q in range(left.size):
+        if q > 0:
+            rest[q] = rest[parent[q]]
+        if left[q] == 0:
+            weights[q] = rest[q]
+        rest[q] -= weights[q]
+
+
+def integer_parts(weights: ArrayLike, *, lo: Ints, hi: Ints, k: int, whole: int = WHOLE) -> Ints:
+    """Return the fractions as whole numbers of parts, rounded down; no group takes more than ``whole``.
+
+    The sums over every group are formed in integers. Fractions whose sums exceed 1 by more than rounding
+    (1e-6) are refused; a smaller excess makes all of them a little smaller.
+    """
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != np.shape(lo) or w.shape != np.shape(hi) or w.ndim != 1:
+        raise UsageError("every node needs a weight, a lo and a hi.")
+    if not (np.isfinite(w).all() and (w >= 0).all() and (w <= 1 + 1e-6).all()):
+        raise UsageError("a node's fraction of the budget must lie between 0 and 1.")
+    if not 0 < whole <= 1 << 40:
+        raise UsageError(f"the whole must be between 1 and 2**40 parts, not {whole}.")
+    factor = float(whole)
+    for _ in range(64):
+        parts = np.minimum(np.floor(w * factor).astype(np.int64), whole)
+        worst = _worst_sum(parts, lo, hi, k)
+        if worst <= whole:
+            return parts
+        factor *= whole / worst * (1.0 - 2.0**-50)
+        if factor < whole * (1.0 - 2e-6):
+            break
+    raise UsageError("the fractions over one group add up to more than the whole budget.")
+
+
+@kernel
+def _worst_sum(parts: Ints, lo: Ints, hi: Ints, k: int) -> int:
+    change = np.zeros(k + 1, np.int64)
+    for q in range(parts.size):
+        change[lo[q]] += parts[q]
+        change[hi[q]] -= parts[q]
+    worst = np.int64(0)
+    total = np.int64(0)
+    for i in range(k):
+        total += change[i]
+        worst = max(worst, total)
+    return int(worst)
+
+
+def least_squares(tree: Tree, y: ArrayLike, variance: ArrayLike) -> Floats:
+    """Return the group totals that fit the noisy totals ``y`` best: exact weighted least squares, O(k).
+
+    Args:
+        y: one noisy total per node; what stands at an unmeasured node is not looked at.
+        variance: of each total's noise; infinity where there was no measurement. Zero is allowed. What the
+            measurements leave open gets the answer of least norm: equal shares.
+    """
+    var = node_variances(tree, variance)
+    noisy = np.ascontiguousarray(y, dtype=np.float64)
+    if noisy.shape != (tree.size,) or not np.isfinite(noisy[np.isfinite(var)]).all():
+        raise UsageError(f"least squares needs a finite noisy total at each of the {tree.size} nodes.")
+    return _fit(tree.left, tree.lo, noisy, var, tree.k)
+
+
+def node_variances(tree: Tree, variance: ArrayLike) -> Floats:
+    """Return the variances as one float per node, or say what is wrong with them."""
+    var = np.ascontiguousarray(variance, dtype=np.float64)
+    if var.shape != (tree.size,) or not (var >= 0).all():
+        raise UsageError(f"a tree of {tree.size} nodes needs as many variances, none negative or NaN.")
+    return var
+
+
+@kernel
+def combined(own: float, below: float) -> float:
+    """Return the variance of the best mean of two independent estimates, either of them possibly infinite."""
+    if np.isinf(below):
+        return own
+    if np.isinf(own):
+        return below
+    both = own + below
+    return own * (below / both) if both > 0.0 else 0.0
+
+
+@kernel
+def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, k: int) -> Floats:
+    """Fit bottom-up from each subtree alone, then hand every node's correction down to its children.
+
+    ``free`` counts the leaves below a node that nothing up to and including it has measured. A gap there is
+    theirs to fill, for it fits nothing else better; that is the solution of least norm.
+    """
+    nodes = left.size
+    z = np.empty(nodes)
+    v = np.empty(nodes)
+    free = np.zeros(nodes)
+    x = np.empty(k)
+    for q in range(nodes - 1, -1, -1):
+        c = left[q]
+        if c == 0:
+            open_leaf = np.isinf(var[q])
+            z[q] = 0.0 if open_leaf else y[q]
+            v[q] = 0.0 if open_leaf else var[q]
+            free[q] = 1.0 if open_leaf else 0.0
+            continue
+        below = v[c] + v[c + 1]
+        total = z[c] + z[c + 1]
+        if np.isinf(var[q]):
+            z[q] = total
+            v[q] = below
+            free[q] = free[c] + free[c + 1]
+        elif free[c] + free[c + 1] > 0.0:
+            z[q] = y[q]
+            v[q] = var[q]
+        else:
+            both = var[q] + below
+            z[q] = total + (y[q] - total) * (below / both) if both > 0.0 else total
+            v[q] = combined(var[q], below)
+    for q in range(nodes):
+        c = left[q]
+        if c == 0:
+            x[lo[q]] = z[q]
+            continue
+        gap = z[q] - (z[c] + z[c + 1])
+        below = v[c] + v[c + 1]
+        spare = free[c] + free[c + 1]
+        if spare > 0.0:
+            z[c] += gap * (free[c] / spare)
+            z[c + 1] += gap * (free[c + 1] / spare)
+        elif below > 0.0:
+            z[c] += gap * (v[c] / below)
+            z[c + 1] += gap * (v[c + 1] / below)
+    return x

@@ -1,0 +1,317 @@
+"""How far least squares answers on a tree are from the truth: the variance of any range, and of all at once.
+
+Given the total x of a node, the totals of its children are t x + e and (1 - t) x - e, where e is independent
+of everything outside the node. So an answer that takes the parts c1 and c2 of the children takes t c1 + (1 -
+t) c2 of x, and adds the variance (c1 - c2)^2 Var(e): one step per level, sums of squares only, nothing
+cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError, did_you_mean
+from dphist.kernels import kernel
+from dphist.kernels.trees.tree import Tree, combined, node_variances
+
+# The queries: "all-ranges", "prefixes" or "points" of the bins, or the ends (lo, hi) of ranges [lo, hi) in
+# bins.
+Queries: TypeAlias = str | tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, eq=False)
+class TreeError:
+    """What the variance of a least squares answer depends on.
+
+    Args:
+        part: t of each node, the part of its total's error that its left child takes.
+        loose: the variance of e of each node; infinity where no measurement tells the children apart.
+        total: the variance of the root.
+    """
+
+    tree: Tree
+    part: Floats
+    loose: Floats
+    total: float
+
+
+def tree_error(tree: Tree, variance: ArrayLike) -> TreeError:
+    """Return what the variance of any range is read from: O(k), with variances as in ``least_squares``."""
+    part, loose, total = _prepare(tree.left, node_variances(tree, variance))
+    return TreeError(tree, part, loose, total)
+
+
+@kernel
+def _prepare(left: Ints, var: Floats) -> tuple[Floats, Floats, float]:
+    nodes = left.size
+    part = np.empty(nodes)
+    loose = np.empty(nodes)
+    v = np.empty(nodes)
+    for q in range(nodes - 1, -1, -1):
+        c = left[q]
+        if c == 0:
+            part[q] = 0.5
+            loose[q] = 0.0
+            v[q] = var[q]
+            continue
+        one, two = v[c], v[c + 1]
+        if np.isinf(one) and np.isinf(two):
+            part[q] = 0.5  # of no consequence: any answer that tells the two apart is infinitely uncertain
+        elif np.isinf(one):
+            part[q] = 1.0
+        elif np.isinf(two) or one + two == 0.0:
+            part[q] = 0.0
+        else:
+            part[q] = one / (one + two)
+        loose[q] = combined(one, two)
+        v[q] = combined(var[q], one + two)
+    return part, loose, v[0]
+
+
+@kernel
+def added(change: float, loose: float) -> float:
+    """Return change^2 loose, and 0 if the change is 0, up to rounding, and the other infinite."""
+    if np.isinf(loose):
+        return np.inf if abs(change) > 1e-9 else 0.0
+    return change * change * loose
+
+
+def range_variances(error: TreeError, begin: ArrayLike, end: ArrayLike) -> Floats:
+    """Return the variance of each answer to a range of groups: O(log k) per range.
+
+    Args:
+        begin: where the ranges begin, in groups; 3.25 leaves out a quarter of group 3, taken to be spread
+            evenly.
+        end: where they end.
+    """
+    a, b = (np.atleast_1d(np.ascontiguousarray(x, dtype=np.float64)) for x in (begin, end))
+    k = error.tree.k
+    if a.shape != b.shape or a.ndim != 1 or not ((a >= 0) & (a <= b) & (b <= k)).all():
+        raise UsageError(f"ranges need as many begins as ends, rising, within the {k} groups.")
+    tree = error.tree
+    return _answer(tree.parent, tree.left, tree.leaf, error.part, error.loose, error.total, a, b)
+
+
+@kernel
+def _answer(
+    parent: Ints,
+    left: Ints,
+    leaf: Ints,
+    part: Floats,
+    loose: Floats,
+    total: float,
+    begin: Floats,
+    end: Floats,
+) -> Floats:
+    k = leaf.size
+    out = np.empty(begin.size)
+    for i in range(begin.size):
+        first, last = np.int64(begin[i]), np.int64(end[i])
+        if first == k:
+            first -= 1
+        if last > first and last == end[i]:
+            last -= 1  # an end on an edge belongs to the group before it
+        a, b = leaf[first], leaf[last]
+        variance = 0.0
+        if a == b:
+            cover = end[i] - begin[i]
+        else:
+            # Both ends climb to the children of the lowest node that holds them; deeper nodes come later.
+            right_of, left_of = first + 1.0 - begin[i], end[i] - last
+            while parent[a] != parent[b]:
+                if a > b:
+                    q = parent[a]
+                    is_left = a == left[q]
+                    change = right_of - 1.0 if is_left else -right_of
+                    variance += added(change, loose[q])
+                    right_of = 1.0 + part[q] * change if is_left else (1.0 - part[q]) * right_of
+                    a = q
+                else:
+                    q = parent[b]
+                    is_left = b == left[q]
+                    change = left_of if is_left else 1.0 - left_of
+                    variance += added(change, loose[q])
+                    left_of = part[q] * left_of if is_left else left_of + part[q] * change
+                    b = q
+            a = parent[a]
+            variance += added(right_of - left_of, loose[a])
+            cover = left_of + part[a] * (right_of - left_of)
+        while a != 0:
+            q = parent[a]
+            variance += added(cover, loose[q])
+            cover *= part[q] if a == left[q] else 1.0 - part[q]
+            a = q
+        out[i] = variance + added(cover, total)
+    return out
+
+
+def group_variances(error: TreeError) -> Floats:
+    """Return the variance of every group's total: O(k)."""
+    return _groups(error.tree.left, error.tree.lo, error.part, error.loose, error.total, error.tree.k)
+
+
+@kernel
+def _groups(left: Ints, lo: Ints, part: Floats, loose: Floats, total: float, k: int) -> Floats:
+    v = np.empty(left.size)
+    out = np.empty(k)
+    v[0] = total
+    for q in range(left.size):
+        c = left[q]
+        if c == 0:
+            out[lo[q]] = v[q]
+        else:
+            v[c] = added(part[q], v[q]) + loose[q]
+            v[c + 1] = added(1.0 - part[q], v[q]) + loose[q]
+    return out
+
+
+def total_variance(error: TreeError, widths: ArrayLike, queries: Queries) -> float:
+    """Return the sum of the variances of all queries: O(k), and O(log k) for each range that is listed.
+
+    Args:
+        widths: how many bins each group has; a group's total is spread evenly over them.
+    """
+    w = group_widths(widths, error.tree.k)
+    starts = edges(w)
+    if isinstance(queries, tuple):
+        begin, end = (positions(starts, x) for x in range_ends(queries, int(starts[-1])))
+        return float(range_variances(error, begin, end).sum())
+    if closed_form(queries) == "points":
+        return float((group_variances(error) / w).sum())
+    tree = error.tree
+    return _sum_all(
+        tree.lo, tree.hi, tree.left, error.part, error.loose, error.total, starts, queries == "prefixes"
+    )
+
+
+def expected_error(tree: Tree, weights: ArrayLike, widths: ArrayLike, queries: Queries) -> float:
+    """Return E, the trace tr(W'W (Y'C^2 Y)^-1) per query: the variance of an answer is 2 E / epsilon^2.
+
+    Args:
+        weights: each node's fraction of the budget; 0 is unmeasured.
+    """
+    c = np.asarray(weights, dtype=np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        variance = 1.0 / (c * c)
+    return total_variance(tree_error(tree, variance), widths, queries) / query_count(widths, queries)
+
+
+def query_count(widths: ArrayLike, queries: Queries) -> int:
+    """Return how many queries there are."""
+    if isinstance(queries, tuple):
+        return int(np.size(queries[0]))
+    n = int(np.sum(widths))
+    return n * (n + 1) // 2 if closed_form(queries) == "all-ranges" else n
+
+
+def closed_form(queries: str) -> str:
+    """Return the name of a workload that need not be listed, or say which there are."""
+    known = ("all-ranges", "prefixes", "points")
+    if queries not in known:
+        raise UsageError(f"unknown queries {queries!r}. {did_you_mean(str(queries), known)}")
+    return queries
+
+
+def group_widths(widths: ArrayLike, k: int) -> Ints:
+    """Return the groups' sizes in bins, or say what is wrong with them."""
+    w = np.asarray(widths)
+    if w.dtype.kind not in "iu" or w.shape != (k,) or not (w >= 1).all():
+        raise UsageError(f"{k} groups need as many widths, whole numbers of at least one bin.")
+    return w.astype(np.int64)
+
+
+def edges(widths: Ints) -> Ints:
+    """Return where each group begins and, last, the number of bins."""
+    out = np.zeros(widths.size + 1, np.int64)
+    np.cumsum(widths, out=out[1:])
+    return out
+
+
+def range_ends(queries: tuple[Ints, Ints], n: int) -> tuple[Ints, Ints]:
+    """Return the listed ranges' ends as int64, or say what is wrong with them."""
+    lo, hi = (np.asarray(x) for x in queries)
+    if lo.dtype.kind not in "iu" or hi.dtype.kind not in "iu" or lo.shape != hi.shape or lo.ndim != 1:
+        raise UsageError("listed ranges need two rows of whole numbers of one length: lo and hi.")
+    if not lo.size or lo.min() < 0 or hi.max() > n or not (lo < hi).all():
+        raise UsageError(f"every listed range must be [lo, hi) with 0 <= lo < hi <= {n}.")
+    return np.ascontiguousarray(lo, np.int64), np.ascontiguousarray(hi, np.int64)
+
+
+def positions(starts: Ints, bins: Ints) -> Floats:
+    """Return where these ends of bins lie, in groups: 3.25 is a quarter into group 3."""
+    group = np.minimum(np.searchsorted(starts, bins, side="right") - 1, starts.size - 2)
+    out: Floats = group + (bins - starts[group]) / (starts[group + 1] - starts[group])
+    return out
+
+
+# All ranges and all prefixes: let F(x) be the part of a node's total expected left of the end x, linear
+# inside a group. Sums over pairs of ends need only the number, mean and squared deviations of F over the ends
+# inside.
+
+
+@kernel
+def leaf_spread(width: int) -> float:
+    """Return the squared deviations of 1/w, ..., (w - 1)/w from their mean 1/2."""
+    return (width - 1.0) * (width - 2.0) / (12.0 * width)
+
+
+@kernel
+def pooled(
+    n1: float, mean1: float, dev1: float, middle: float, n2: float, mean2: float, dev2: float
+) -> tuple[float, float]:
+    """Return the mean and the squared deviations of n1 numbers, one in the middle, and n2 more."""
+    mean = (n1 * mean1 + middle + n2 * mean2) / (n1 + 1.0 + n2)
+    dev = dev1 + dev2 + n1 * (mean1 - mean) ** 2 + (middle - mean) ** 2 + n2 * (mean2 - mean) ** 2
+    return mean, dev
+
+
+@kernel
+def covered(prefixes: bool, before: float, inside: float, after: float, mean: float, dev: float) -> float:
+    """Return the sum over the queries of (F(end) - F(begin))^2: F is 0 before the node and 1 after it."""
+    if prefixes:
+        return dev + inside * mean * mean + after
+    ends = before + inside + after
+    return ends * dev + before * (inside * mean**2) + after * (inside * (1.0 - mean) ** 2) + before * after
+
+
+@kernel
+def contrast(
+    prefixes: bool, ends: float, n1: float, mean1: float, dev1: float, n2: float, mean2: float, dev2: float
+) -> float:
+    """Return the sum over the queries of (c1 - c2)^2, c1 and c2 being what they take of the two children."""
+    mean, dev = pooled(n1, mean1, dev1, 1.0, n2, 1.0 - mean2, dev2)
+    inside = n1 + 1.0 + n2
+    if prefixes:
+        return dev + inside * mean * mean
+    return ends * dev + inside * mean * mean * (ends - inside)
+
+
+@kernel
+def _sum_all(
+    lo: Ints, hi: Ints, left: Ints, part: Floats, loose: Floats, total: float, starts: Ints, prefixes: bool
+) -> float:
+    nodes = left.size
+    ends = starts[starts.size - 1] + 1.0
+    mean = np.empty(nodes)
+    dev = np.empty(nodes)
+    variance = 0.0
+    for q in range(nodes - 1, -1, -1):
+        width = starts[hi[q]] - starts[lo[q]]
+        c = left[q]
+        if c == 0:
+            mean[q] = 0.5
+            dev[q] = leaf_spread(width)
+            continue
+        d = c + 1
+        n1 = starts[hi[c]] - starts[lo[c]] - 1.0
+        n2 = width - n1 - 2.0
+        t, u = part[q], 1.0 - part[q]
+        if loose[q] > 0.0:
+            variance += loose[q] * contrast(prefixes, ends, n1, mean[c], dev[c], n2, mean[d], dev[d])
+        mean[q], dev[q] = pooled(n1, t * mean[c], t * t * dev[c], t, n2, t + u * mean[d], u * u * dev[d])
+    return variance + total * covered(prefixes, 1.0, ends - 2.0, 1.0, mean[0], dev[0])

@@ -1,0 +1,1 @@
+"""The laboratory: methods compared on public or made-up data, cell by cell."""

@@ -1,0 +1,1 @@
+"""Methods: the pipeline that runs the four steps, and the catalogue of published combinations."""

@@ -1,0 +1,228 @@
+"""Runs the four steps in order and splits the budget among them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist._common import __version__
+from dphist.domain import Domain
+from dphist.domain.groups import Groups
+from dphist.domain.workload import Workload
+from dphist.errors import UsageError
+from dphist.privacy.curator import Curator
+from dphist.release import Post, Release, SpentShare
+from dphist.steps.calibrate import calibrate
+from dphist.steps.estimate import GroupMeans
+from dphist.steps.initialize import Nothing
+from dphist.steps.order import AsGiven
+from dphist.steps.partition import Singletons
+from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, Partitioner
+
+INTERVALS = Fraction(1, 20)  # of the budget: what measuring its own errors takes of a method that groups bins
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """The shares of epsilon that the steps take: exact, together exactly one; 0.9 is read as 9/10."""
+
+    initialize: Fraction = Fraction(0)
+    partition: Fraction = Fraction(0)
+    estimate: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _share(getattr(self, field.name), field.name))
+        total = self.initialize + self.partition + self.estimate
+        if total != 1:
+            raise UsageError(f"the shares must add up to 1, and they add up to {total}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A mechanism: four components and how they share the budget. Any component goes with any other.
+
+    Args:
+        calibrate: a part of the budget, taken before the split, that measures how far the values are off, so
+            that bins which share a value get intervals too. A method that leaves every bin alone needs none.
+    """
+
+    initialize: Initializer = dataclasses.field(default_factory=Nothing)
+    order: Orderer = dataclasses.field(default_factory=AsGiven)
+    partition: Partitioner = dataclasses.field(default_factory=Singletons)
+    estimate: Estimator = dataclasses.field(default_factory=GroupMeans)
+    split: Split = dataclasses.field(default_factory=lambda: Split(estimate=Fraction(1)))
+    name: str = "custom"
+    calibrate: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calibrate", _share(self.calibrate, "calibrate"))
+        if self.calibrate >= 1:
+            raise UsageError(
+                "calibrate takes a part of the budget, such as '0.05'; the method needs the rest."
+            )
+        if self.calibrate and not self.estimate.calibrates:
+            raise UsageError(
+                f"the errors of {_name(self.estimate)} cannot be calibrated: leave calibrate out, or take "
+                "a method that groups bins, such as dawa, ahp, sdahp, sdwf or s2."
+            )
+        for slot in ("initialize", "partition", "estimate"):
+            step, share = getattr(self, slot), getattr(self.split, slot)
+            if step.spends and not share:
+                raise UsageError(f"{_name(step)} needs a share of the budget: give split.{slot} more than 0.")
+            if share and not step.spends:
+                raise UsageError(f"{_name(step)} spends nothing: set split.{slot} to 0, not {share}.")
+        for slot in ("order", "partition", "estimate"):
+            step = getattr(self, slot)
+            if step.needs_rough and not self.initialize.spends:
+                raise UsageError(
+                    f"{_name(step)} looks at rough counts and {_name(self.initialize)} makes none: "
+                    "use initialize.Noisy() and give split.initialize a share."
+                )
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        """Raise UsageError if a component cannot serve the domain or the workload; nothing is charged."""
+        for step in (self.initialize, self.order, self.partition, self.estimate):
+            step.check(domain, workload)
+
+    def values(
+        self, curator: Curator, workload: Workload, *, share: Fraction = Fraction(1)
+    ) -> tuple[Groups, Estimated]:
+        """Run the four steps.
+
+        Args:
+            share: of the curator's whole budget, which the steps split among themselves.
+        """
+        estimate, kept = self.estimate, share * self.calibrate
+        if estimate.regroups:  # the method that it runs takes the part, if it needs it
+            estimate, kept = estimate.calibrated(self.calibrate), Fraction(0)
+        first, second, third = (
+            part * (share - kept)
+            for part in (self.split.initialize, self.split.partition, self.split.estimate)
+        )
+        before = _spent(curator)
+        rough = self.initialize(curator, share=first)
+        order = self.order(curator.domain, rough)
+        groups = self.partition(curator, rough, order, share=second, later=third)
+        if groups.n != curator.domain.n:
+            raise UsageError(
+                f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
+            )
+        if groups.are_singletons:  # there is nothing to calibrate
+            third, kept = third + kept, Fraction(0)
+        # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
+        unused = first + second - (_spent(curator) - before)
+        estimated = estimate(curator, rough, groups, workload, share=third + unused)
+        groups = groups if estimated.groups is None else estimated.groups
+        if estimated.rough is None:
+            estimated = dataclasses.replace(estimated, rough=rough)
+        if kept:
+            before = _spent(curator)
+            estimated = calibrate(curator, groups, estimated, share=kept)
+            estimated = dataclasses.replace(estimated, calibrated=_spent(curator) - before)
+        return groups, estimated
+
+    def run(
+        self,
+        curator: Curator,
+        workload: Workload,
+        *,
+        post: Post = "none",
+        provenance: dict[str, Any] | None = None,
+    ) -> Release:
+        """Run the four steps and wrap what they found, with all that was spent, in a release."""
+        groups, estimated = self.values(curator, workload)
+        return Release(
+            domain=curator.domain,
+            raw=estimated.values,
+            post=post,
+            groups=groups,
+            error=estimated.error,
+            epsilon=curator.epsilon,
+            charges=tuple(SpentShare(s.purpose, s.share, s.epsilon) for s in curator.spent),
+            unit=curator.unit,
+            sensitivity=curator.sensitivity,
+            method=self.name,
+            parameters=self.describe(workload, estimated)
+            | ({"found": estimated.notes} if estimated.notes else {}),
+            provenance=provenance or {},
+            versions={
+                "dphist": __version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            simulated=curator.is_simulated,
+            id=curator.release,
+        )
+
+    def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:
+        """Return this method with a part of the budget for calibrating, where it needs and can use one.
+
+        It stays as it is if it has such a part already, if it leaves every bin alone, and if its errors
+        cannot be measured.
+        """
+        groups = self.estimate.regroups or not isinstance(self.partition, Singletons)
+        needs = groups and self.estimate.calibrates and not self.calibrate
+        return dataclasses.replace(self, calibrate=part) if needs else self
+
+    def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:
+        """Return the steps and their shares, ready for JSON.
+
+        Args:
+            estimated: what came out of a run: then the steps are those that ran, and the part for calibrating
+                is what it took.
+        """
+        steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
+        shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
+        if self.calibrate:
+            shares["calibrate"] = str(self.calibrate if estimated is None else estimated.calibrated)
+        by = None if estimated is None else estimated.by
+        chosen = {} if by is None else _describe(by) | {"chosen_by": _name(self.estimate)}
+        return {
+            **steps,
+            "estimate": chosen or _describe(self.estimate),
+            "shares": shares,
+            "workload": workload.to_dict(),
+        }
+
+
+def _spent(curator: Curator) -> Fraction:
+    return sum((part.share for part in curator.spent), Fraction(0))
+
+
+def _share(value: object, name: str) -> Fraction:
+    try:
+        # A float share is read as the decimal it prints as: 0.9 is nine tenths.
+        share = Fraction(repr(value) if isinstance(value, float) else value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        share = Fraction(-1)
+    if isinstance(value, bool) or not 0 <= share <= 1 or not math.isfinite(share):
+        raise UsageError(f"the share of {name} must be between 0 and 1, such as '0.25', not {value!r}.")
+    return Fraction(share)
+
+
+def _name(step: object) -> str:
+    return f"{type(step).__module__.rpartition('.')[2]}.{type(step).__name__}"
+
+
+def _describe(step: object) -> dict[str, Any]:
+    """Return a component's name and its fields, as plain values."""
+    if not dataclasses.is_dataclass(step) or isinstance(step, type):
+        return {"step": _name(step)}
+    fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    return {"step": _name(step)} | {k: _plain(v) for k, v in fields.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, Pipeline):
+        return value.name
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)

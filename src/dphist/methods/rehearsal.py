@@ -1,0 +1,123 @@
+"""A run on made-up counts before the charge: what can fail without data fails there, and costs nothing.
+
+A rehearsal takes the same steps as the release, over a few bins and with repeatable noise. It imports what
+they import and compiles the loops that they run, so that a release which is paid for does neither. It sees
+no record, and what it computes is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.domain import Domain, Integers
+from dphist.domain.groups import Ints
+from dphist.domain.workload import Ranges, RangesOfLength, Rectangles, Workload
+from dphist.methods.pipeline import Pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.release import Post
+from dphist.steps import auto
+
+_LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
+_MOST_QUERIES = 64
+_MOST_REMEMBERED = 1024
+_rehearsed: set[object] = set()
+
+
+def rehearse(
+    pipeline: Pipeline,
+    domain: Domain,
+    workload: Workload,
+    *,
+    epsilon: Fraction,
+    sensitivity: int = 1,
+    post: Post = "none",
+) -> None:
+    """Run a mechanism on made-up counts, once in a process, and raise what the release would raise."""
+    mechanisms = tuple(_mechanisms(pipeline, domain, workload))
+    usual = (_LINE,) if len(domain.axes) == 1 else (_SIDE, _SIDE)
+    # Few bins take shortcuts that more do not take, and the other way round.
+    shapes = {usual, tuple(map(min, domain.shape, usual))}
+    for shape in sorted(shapes):
+        small = Domain(tuple(Integers(0, n - 1) for n in shape))
+        asked = resized(workload, shape)
+        key = (repr(mechanisms), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
+        if key in _rehearsed:
+            continue
+        for mechanism in mechanisms:
+            try:
+                _run(mechanism, small, asked, epsilon, sensitivity, post)
+            except Exception:  # a component of somebody's own may fit this domain alone
+                if shape == domain.shape:
+                    raise
+                _run(mechanism, domain, workload, epsilon, sensitivity, post)
+        _remember(key)
+
+
+def _remember(key: object) -> None:
+    if len(_rehearsed) >= _MOST_REMEMBERED:
+        _rehearsed.clear()
+    _rehearsed.add(key)
+
+
+def _mechanisms(pipeline: Pipeline, domain: Domain, workload: Workload) -> Iterator[Pipeline]:
+    """Yield a mechanism, and every one that it may choose to run instead."""
+    yield pipeline
+    if not isinstance(pipeline.estimate, auto.Auto):
+        return
+    tree = auto.trees_for(domain)[auto.kind_of(workload)]
+    for choice in pipeline.estimate.choices:
+        if choice.name in auto.leaves(tree) and isinstance(choice, Pipeline):
+            part = pipeline.calibrate if choice.estimate.calibrates else Fraction(0)
+            yield replace(choice, calibrate=part)
+
+
+def _run(
+    pipeline: Pipeline, domain: Domain, workload: Workload, epsilon: Fraction, sensitivity: int, post: Post
+) -> None:
+    for made_up in _patterns(domain.n, height=64 * (1 + int(sensitivity / epsilon))):
+        counts = Counts(made_up, domain, sensitivity)
+        curator = Curator.simulated(counts, epsilon=epsilon, seed=0)
+        with np.errstate(all="ignore"):  # nobody reads these figures
+            release = pipeline.run(curator, workload, post=post)
+            release.intervals()
+            release.total()
+            release.to_json()
+
+
+def _patterns(n: int, *, height: int) -> Iterator[Ints]:
+    """Yield counts that lead to one group, to some, and to none, being this high above the noise."""
+    height = min(height, 1 << 40)
+    jagged = np.arange(n) * 7919 % 13 * height
+    yield np.zeros(n, dtype=np.int64)
+    yield np.where(np.arange(n) < n // 2, height, jagged)
+    yield jagged
+
+
+def resized(workload: Workload, shape: tuple[int, ...]) -> Workload:
+    """Return a workload of the same kind over another number of bins."""
+    if workload.shape == shape:
+        return workload
+    n = int(np.prod(shape))
+    if isinstance(workload, RangesOfLength):
+        return RangesOfLength(n, tuple(sorted({min(length, n) for length in workload.lengths})))
+    if isinstance(workload, Ranges):
+        return Ranges(n, *_scaled(workload.lo, workload.hi, workload.n, n))
+    if isinstance(workload, Rectangles):
+        (x0, x1), (y0, y1) = (
+            _scaled(lo, hi, old, new)
+            for lo, hi, old, new in zip(
+                (workload.x0, workload.y0), (workload.x1, workload.y1), workload.shape, shape, strict=True
+            )
+        )
+        return Rectangles(shape, x0, x1, y0, y1)
+    return type(workload)(n)  # type: ignore[call-arg]
+
+
+def _scaled(lo: Ints, hi: Ints, old: int, new: int) -> tuple[Ints, Ints]:
+    low = lo[:_MOST_QUERIES] * new // old
+    return low, np.maximum(-(-hi[:_MOST_QUERIES] * new // old), low + 1)

@@ -1,0 +1,1 @@
+"""Before you spend: plans, previews, advice, simulation and audits, all on public or made-up counts."""

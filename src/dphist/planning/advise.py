@@ -1,0 +1,553 @@
+"""What a release will cost in error, before anything is spent: methods compared on made-up data.
+
+Nothing private is touched. Each method runs a few times on data that look like what is expected, with
+simulated noise; what was found is kept on disk, so that the second question is answered at once.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dphist._common import __version__
+from dphist.charts.picture import Picture, curves_chart
+from dphist.domain import Domain, Integers, shown, whole
+from dphist.domain.workload import Workload, make_workload
+from dphist.errors import UsageError
+from dphist.methods.catalogue import make_pipeline
+from dphist.methods.pipeline import Pipeline
+from dphist.planning.plan import Bins, Plan, WorkloadLike
+from dphist.planning.preview import LikeData, patterns, short
+from dphist.planning.study import MANY_BINS, Study
+from dphist.privacy.ledger import as_decimal, parse_epsilon
+from dphist.uncertainty.models import bounding
+
+SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
+# Every method that was best somewhere on generated shapes of three sizes, and the well-known ones.
+LINE = (
+    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "wf-auto", "o+s2", "dpc", "s2-auto", "hb",
+    "dawa", "dawa2", "greedyh-tuned", "hats", "noisefirst", "efpa", "privelet", "adaptivegrid", "uniformgrid",
+)  # fmt: skip
+GRID = (
+    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "o+s2", "dawa", "dawa2", "hb", "privelet",
+    "quadtree", "hybridtree", "dpcube", "uniformgrid", "adaptivegrid",
+)  # fmt: skip
+LARGE_GRID = (
+    "identity", "uniform", "ahp", "sdahp", "dawa2", "hb", "privelet", "quadtree", "hybridtree", "uniformgrid",
+    "adaptivegrid",
+)  # fmt: skip
+LARGE = (
+    "identity", "uniform", "ahp", "sdahp", "noisefirst", "hb", "dawa2", "hats", "privelet", "uniformgrid",
+)  # fmt: skip
+# Methods that do the same whatever the data are: their error is known beforehand.
+FIXED = ("identity", "h", "hb", "hay", "hats", "greedyh", "greedyh-tuned", "privelet", "geometric-tree")
+# Runs of these take up to half a second: they get no more than needed, and no epsilon is worked out for them
+# unless they are asked for by name.
+SLOW = ("wf-auto",)
+_CONTENDERS = 8  # methods that are looked at closely, after a first look at all
+_SOLVED = 6  # methods whose epsilon is worked out for an error
+_RIVALS = 4  # methods at the top; what may be among them gets more runs, until its error is known well
+_LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the epsilons that are tried for an error
+_CLOSE = 0.03  # how near the error must come to the one asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What one method is expected to do.
+
+    Args:
+        epsilon: the budget it needs for the error that was asked for, or the one that was asked about.
+        error: the mean absolute error per query, in records, averaged over all runs.
+        least: the run with the least of it.
+        most: the run with the most.
+        runs: how many runs these are of.
+        shapes: the same by shape of the data.
+        curve: pairs of an epsilon and the error there.
+    """
+
+    method: str
+    epsilon: Fraction
+    error: float
+    least: float
+    most: float
+    runs: int
+    shapes: tuple[tuple[str, float], ...] = field(repr=False)
+    curve: tuple[tuple[float, float], ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {
+            "method": self.method,
+            "epsilon": as_decimal(self.epsilon),
+            "error": self.error,
+            "least": self.least,
+            "most": self.most,
+            "runs": self.runs,
+            "shapes": dict(self.shapes),
+            "curve": [list(point) for point in self.curve],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Advice:
+    """Methods with the error to expect of each, best first; nothing was read and nothing spent.
+
+    Args:
+        rows: by error, if an epsilon was asked about; by the epsilon they need, if an error was.
+        bins: how many bins each axis has.
+        scale: the number of records that was assumed.
+        workload: the queries by which the error is measured.
+        like: what the data were assumed to look like.
+        answer: what a query would have for an answer on average, were the records spread evenly.
+        target: the error that was asked for, in records per query, or None.
+        max_contributions: how many records of one person are counted.
+        sure: how clear the choice is, in words.
+        out_of_reach: methods that cannot come down to the target, with the best they can do.
+    """
+
+    rows: tuple[Expected, ...]
+    bins: tuple[int, ...]
+    scale: int
+    workload: str
+    like: str
+    answer: float
+    target: float | None
+    max_contributions: int
+    sure: str
+    out_of_reach: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def best(self) -> Expected:
+        """The method to take."""
+        return self.rows[0]
+
+    def table(self) -> str:
+        """Return all rows as text."""
+        header, *rows = lines = [self.header(), *self.cells()]
+        wide = [max(len(line[k]) for line in lines) for k in range(len(header))]
+        aligned = [
+            "  ".join(
+                cell.rjust(w) if k else cell.ljust(w)
+                for k, (cell, w) in enumerate(zip(line, wide, strict=True))
+            )
+            for line in (header, *rows)
+        ]
+        return "\n".join(line.rstrip() for line in aligned)
+
+    def header(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return ("method", "epsilon", "error per query", "of a mean answer", "least run", "worst run")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the rows as texts."""
+        return [
+            (
+                row.method,
+                as_decimal(row.epsilon),
+                short(row.error),
+                self._share(row.error),
+                short(row.least),
+                short(row.most),
+            )
+            for row in self.rows
+        ]
+
+    def _share(self, error: float) -> str:
+        percent = 100 * error / self.answer
+        return f"{percent:,.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+    def words(self) -> str:
+        """Return the advice in a sentence or two."""
+        best = self.best
+        cost = f"epsilon {as_decimal(best.epsilon)}"
+        share = f"{self._share(best.error)} of a mean answer"
+        off = f"{short(best.error)} records per query on average ({share})"
+        return f"Take {best.method} with {cost}: off by {off}. {self.sure} {self._bounding()}".rstrip()
+
+    def _bounding(self) -> str:
+        """Return what these errors leave out where records of a person may not be counted."""
+        return bounding(self.max_contributions) if self.max_contributions > 1 else ""
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
+        """Return the curve of error against epsilon for the best methods; saved too if a path is given."""
+        curves = {row.method: [(x, y) for x, y in row.curve if y > 0] for row in self.rows[:6]}
+        picture = curves_chart(
+            curves,
+            title="What epsilon buys",
+            subtitle=f"{self.question()}; SIMULATED on made-up data",
+            x_title="epsilon",
+            y_title="mean error per query, records",
+            x_mark=float(self.best.epsilon),
+            y_mark=self.target,
+            note=self._bounding(),
+        )
+        if path is not None:
+            picture.save(path)
+        return picture
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {
+            "bins": list(self.bins),
+            "scale": self.scale,
+            "workload": self.workload,
+            "like": self.like,
+            "answer": self.answer,
+            "target": self.target,
+            "max_contributions": self.max_contributions,
+            "best": self.best.method,
+            "epsilon": as_decimal(self.best.epsilon),
+            "sure": self.sure,
+            **({"bounding": self._bounding()} if self._bounding() else {}),
+            "rows": [row.to_dict() for row in self.rows],
+            "out_of_reach": dict(self.out_of_reach),
+            "simulated": True,
+            "dphist": __version__,
+        }
+
+    def question(self) -> str:
+        """Return what was asked, in words."""
+        bins = " x ".join(f"{n:,}" for n in self.bins)
+        return f"{bins} bins, {self.scale:,} records, {self.workload}, {self.like}"
+
+    def __repr__(self) -> str:
+        return f"Advice({self.question()}: {self.best.method!r}, epsilon={as_decimal(self.best.epsilon)})"
+
+    def __str__(self) -> str:
+        return f"{self.question()}\n\n{self.table()}\n\n{self.words()}"
+
+    def _repr_html_(self) -> str:
+        def row(cells: Iterable[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        table = row(self.header(), "th") + "".join(row(cells, "td") for cells in self.cells())
+        try:
+            picture = f"<div>{self.plot().to_svg()}</div>"
+        except Exception:  # a notebook shall show the table even where no picture can be drawn
+            picture = ""
+        words = html.escape(self.words())
+        return (
+            f"<div><p>{html.escape(self.question())}</p><p>{words}</p><table>{table}</table>{picture}</div>"
+        )
+
+
+def advise(
+    domain: Bins,
+    *,
+    scale: float,
+    epsilon: Any = None,
+    error: float | str | None = None,
+    workload: WorkloadLike = "points",
+    like: LikeData | None = None,
+    methods: Sequence[str | Pipeline] | None = None,
+    max_contributions: int = 1,
+) -> Advice:
+    """Return the error to expect of every suitable method, or the epsilon that each needs for an error.
+
+    Errors are those of what is published by default: methods that group bins pay for their intervals.
+
+    Args:
+        domain: a number of bins, edges, an axis, or a ``Domain``.
+        scale: about how many records there are, from public knowledge.
+        epsilon: the budget to ask about; either this or ``error``.
+        error: the mean absolute error per query to aim at: in records, or as a share of what a query would
+            have for an answer on average, were the records spread evenly ("2%"): for single bins this is
+            ``scale`` over the number of bins.
+        workload: the queries that matter, as in ``Plan``.
+        like: what the data may look like: a shape of ``dphist.shapes.SHAPES``, an earlier release of the same
+            bins or its file (free to use), or public counts, as an array or a file (.npy, .csv). By default
+            several shapes, and the advice is the best on average over them.
+        methods: which to compare, instead of the twenty that suit the domain best.
+        max_contributions: how many records of one person are counted; ``scale`` is after that.
+    """
+    place = _domain(domain)
+    records = _scale(scale)
+    if (epsilon is None) == (error is None):
+        raise UsageError("give either epsilon= (what will the error be?) or error= (what does it cost?).")
+    queries = make_workload(workload, place)
+    budget = None if epsilon is None else parse_epsilon(epsilon)
+    if budget is not None and not _LEAST <= budget <= _MOST:
+        raise UsageError(f"epsilon must lie between {float(_LEAST):g} and {_MOST}, not {as_decimal(budget)}.")
+    answer = records * float(queries.coverage().sum()) / (place.n * queries.size)
+    target = math.nan if error is None else _target(error, answer)
+    pipelines = _suitable(methods, place, queries)
+    if methods is None and error is not None:
+        pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
+    looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
+    at_most = whole(max_contributions, "max_contributions")
+    named = methods is None or all(isinstance(m, str) for m in methods)
+    study = Study(place, queries, records, at_most, pipelines, looks, named)
+    study.recall()
+    found = _at(study, budget) if budget is not None else _for(study, target)
+    study.keep()
+    rows, sure, never = found
+    return Advice(
+        rows=rows,
+        bins=place.shape,
+        scale=records,
+        workload=workload if isinstance(workload, str) else f"{queries.size:,} queries",
+        like=looks[0].name if len(looks) == 1 else f"on average over {len(looks)} shapes",
+        answer=answer,
+        target=None if error is None else target,
+        max_contributions=at_most,
+        sure=sure,
+        out_of_reach=never,
+    )
+
+
+Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
+
+
+def _at(study: Study, epsilon: Fraction) -> Found:
+    """Rank the methods at one epsilon: all of them roughly, then the best of them closely."""
+    rough = _ranked(study.pipelines, lambda m: study.mean(m, epsilon, study.few))
+    near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
+    # Those that may belong to the first few, as far as these runs can tell, are settled.
+    bar = study.mean(near[:_RIVALS][-1], epsilon, study.many)
+    rivals = [
+        m
+        for m in near
+        if m not in SLOW and study.mean(m, epsilon, study.many) - 2 * study.doubt(m, epsilon) <= bar
+    ]
+    runs = {m: study.settle(m, epsilon) if m in rivals else study.many for m in near}
+    close = _ranked(near, lambda m: study.mean(m, epsilon, runs[m]))
+    drawn = [m for m in close if m not in SLOW or m == close[0]]
+    rows = [_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
+    rows += [_row(study, m, epsilon, study.few) for m in rough[_CONTENDERS:]]
+    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), ()
+
+
+def _for(study: Study, target: float) -> Found:
+    """Find the epsilon that each method needs for an error; the cheapest comes first."""
+    nothing = study.without_data()
+    if target >= nothing:
+        raise UsageError(
+            f"an error of {short(target)} records per query needs no data at all: records spread evenly are "
+            f"off by {short(nothing)}. Ask for less than that."
+        )
+    if target < study.finest:
+        raise UsageError(
+            f"an error of {short(target)} records per query is too small to be told from none by trying: "
+            "noise is in whole records, and hardly any bin would get some. Ask for "
+            f"{short(study.finest)} or more."
+        )
+    first = next(iter(study.pipelines))
+    guess = _clamp(study.mean(first, Fraction(1), study.few) / target)
+    rough = _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))
+    solved, never = {}, {}
+    plain = [m for m in rough[_SOLVED:] if m == "identity"]  # what others are measured against
+    for method in (*rough[:_SOLVED], *plain):
+        solved[method] = _solve(study, method, target, guess)
+    known = [e for e in solved.values() if e is not None]
+    # What is best may change with epsilon, so all are looked at again where the cheapest was found.
+    guess = min(known, default=_MOST)
+    for method in _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))[:_RIVALS]:
+        if method not in solved:
+            solved[method] = _solve(study, method, target, guess)
+    for method, epsilon in solved.items():
+        if epsilon is None:
+            never[method] = study.mean(method, _MOST, study.few)
+    if len(never) == len(solved):
+        best = min(never, key=lambda m: never[m])
+        raise UsageError(
+            f"no epsilon up to {_MOST} brings the error down to {short(target)} records per query: the best "
+            f"that can be reached is {short(never[best])}, with {best}. Ask for a larger error."
+        )
+    reached = {m: e for m, e in solved.items() if e is not None}
+    order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
+    rows = [_row(study, m, reached[m], study.many, around=reached[order[0]]) for m in order]
+    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), tuple(never.items())
+
+
+def _solve(study: Study, method: str, target: float, guess: Fraction) -> Fraction | None:
+    """Return the epsilon at which a method's error is the target, or None if it never comes down to it."""
+
+    def error(epsilon: Fraction) -> float:
+        return study.mean(method, epsilon, study.few)
+
+    # Most errors fall as one over epsilon, so this is near.
+    low = high = _clamp(float(guess) * error(guess) / target)
+    while error(high) > target:
+        low, high = high, _round_epsilon(high, 1)
+        if high > _MOST:
+            return None
+    while error(low) <= target:
+        high, low = low, _round_epsilon(low, -1)
+        if low < _LEAST:
+            raise UsageError(
+                f"an error of {short(target)} records per query needs hardly any epsilon: "
+                f"{float(_LEAST):g} is enough for {method}. Ask for a smaller error."
+            )
+    above, below = error(low), error(high)
+    for _ in range(3):
+        middle = _between(low, high, above, below, target)
+        if middle in (low, high) or target <= below * (1 + _CLOSE):
+            break
+        if (found := error(middle)) > target:
+            low, above = middle, found
+        else:
+            high, below = middle, found
+    # So far by few runs; more of them correct it.
+    for tries in range(12):
+        found = study.mean(method, high, study.many)
+        if found <= target and (tries > 2 or target <= found * (1 + 2 * _CLOSE)):
+            return high
+        factor = found / target if tries <= 2 else 1.1
+        high = Fraction(f"{float(high) * min(max(factor, 0.5), 2.0):.3g}")
+        if high > _MOST:
+            return None
+    return None
+
+
+def _between(low: Fraction, high: Fraction, above: float, below: float, target: float) -> Fraction:
+    """Return where a straight line on logarithmic axes meets the target, in three digits."""
+    a, b = math.log(float(low)), math.log(float(high))
+    up, down = math.log(above), math.log(max(below, above * 1e-9))
+    share = (up - math.log(target)) / (up - down) if up > down else 0.5
+    return Fraction(f"{math.exp(a + min(max(share, 0.1), 0.9) * (b - a)):.3g}")
+
+
+def _row(
+    study: Study, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None
+) -> Expected:
+    """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
+    errors, looks = study.errors(method, epsilon, runs), len(study.looks)
+    steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
+    along = (_round_epsilon(around or epsilon, k) for k in steps)
+    curve = {e: study.mean(method, e, study.few) for e in along if _LEAST <= e <= _MOST}
+    # Fewer runs were made along the curve; where there are more, they tell by how much those were off.
+    first = float(errors[: study.few].mean())
+    curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
+    curve[epsilon] = float(errors.mean())
+    return Expected(
+        method=method,
+        epsilon=epsilon,
+        error=float(errors.mean()),
+        least=float(errors.min()),
+        most=float(errors.max()),
+        runs=errors.size,
+        shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
+        curve=tuple(sorted((float(e), y) for e, y in curve.items())),
+    )
+
+
+def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
+    """Return the methods by their error, one of those that do the very same."""
+    by_error = sorted(methods, key=error)
+    kept: list[str] = []
+    for method in by_error:
+        if not any(math.isclose(error(method), error(other), rel_tol=1e-12) for other in kept):
+            kept.append(method)
+    return kept
+
+
+def _sure(study: Study, rows: Sequence[Expected]) -> str:
+    """Say how clear the choice between the first and the second is."""
+    if len(rows) == 1:
+        return "It was the only method compared."
+    best, next_ = rows[:2]
+    if best.epsilon != next_.epsilon:
+        more = float(next_.epsilon / best.epsilon)
+        told = f"Next is {next_.method}, which needs {more:.3g} times the epsilon."
+    else:
+        runs = min(best.runs, next_.runs)
+        one, two = (study.errors(row.method, row.epsilon, runs) for row in (best, next_))
+        wins, more = int((one < two).sum()), next_.error / best.error if best.error else math.inf
+        told = f"Next is {next_.method}, off by {more:.3g} times as much; "
+        told += f"{best.method} wins {wins} of {one.size} runs."
+    safe = next((row for row in rows if row.method in FIXED), None)
+    if safe is best:
+        told += f" The error of {best.method} does not depend on the data."
+    elif safe and best.epsilon == safe.epsilon:
+        told += f" {safe.method}, whose error does not depend on the data, is off by "
+        told += f"{safe.error / best.error if best.error else math.inf:.3g} times as much."
+    elif safe:
+        told += f" {safe.method}, whose error does not depend on the data, needs "
+        told += f"{float(safe.epsilon / best.epsilon):.3g} times the epsilon."
+    winners = {
+        shape: min(rows, key=lambda r: (r.epsilon, dict(r.shapes)[shape])).method for shape, _ in best.shapes
+    }
+    others = [f"{method} for {shape}" for shape, method in winners.items() if method != best.method]
+    if others and best.epsilon == next_.epsilon:
+        told += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
+    return told
+
+
+def _silent(study: Study, best: Expected) -> str:
+    """Say it if who takes the best method will not know how wrong it is."""
+    if study.has_intervals(best.method, best.epsilon):
+        return ""
+    return f" A release of {best.method} has no intervals: how far it is off cannot be measured."
+
+
+def _domain(domain: Any) -> Domain:
+    if isinstance(domain, int | np.integer) and not isinstance(domain, bool):
+        if domain < 1:
+            raise UsageError(f"a histogram needs at least one bin, not {domain}.")
+        return Domain((Integers(0, int(domain) - 1),))
+    return Plan(bins=domain, epsilon=1).domain
+
+
+def _scale(scale: object) -> int:
+    real = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    if not real or not 1 <= float(scale) <= 2**53:  # type: ignore[arg-type]
+        raise UsageError(
+            f"scale is about how many records there are, 1 or more, such as 1e6, not {shown(scale)}."
+        )
+    return round(float(scale))  # type: ignore[arg-type]
+
+
+def _target(error: object, answer: float) -> float:
+    text, share = str(error).strip(), 1.0
+    if isinstance(error, str) and text.endswith("%"):
+        text, share = text[:-1], answer / 100
+    try:
+        target = math.nan if isinstance(error, bool) else float(text) * share
+    except ValueError:
+        target = math.nan
+    if not 0 < target < math.inf:
+        raise UsageError(
+            f'error must be above 0: records per query such as 50, or a share, "2%"; not {shown(error)}.'
+        )
+    return target
+
+
+def _suitable(
+    methods: Sequence[str | Pipeline] | None, domain: Domain, queries: Workload
+) -> dict[str, Pipeline]:
+    """Return the pipelines to compare; of the usual ones those that can serve the domain and the queries."""
+    if methods is not None:
+        if isinstance(methods, str) or not len(methods):
+            raise UsageError("methods is a list of names, such as ['identity', 'dawa2'].")
+        made = [make_pipeline(m, domain).with_intervals() for m in methods]
+        for pipeline in made:
+            pipeline.check(domain, queries)
+        if len({p.name for p in made}) < len(made):
+            raise UsageError("methods must have different names.")
+        return {p.name: p for p in made}
+    found = {}
+    usual = ((LINE, LARGE), (GRID, LARGE_GRID))[len(domain.axes) - 1][domain.n > MANY_BINS]
+    for name in usual:
+        pipeline = make_pipeline(name, domain).with_intervals()
+        with suppress(UsageError):
+            pipeline.check(domain, queries)
+            found[name] = pipeline
+    return found
+
+
+def _round_epsilon(epsilon: Fraction, steps: int = 0) -> Fraction:
+    """Return the nearest of ... 0.1, 0.3, 1, 3 ... and from there so many steps on."""
+    at = round(2 * math.log10(float(epsilon))) + steps
+    return Fraction(f"{(1, 3)[at % 2]}e{at // 2}")
+
+
+def _clamp(epsilon: float) -> Fraction:
+    return _round_epsilon(Fraction(min(max(epsilon, float(_LEAST)), float(_MOST))))

@@ -1,0 +1,522 @@
+"""The front door: records in, a release out. Everything here checks first, then counts, charges and draws.
+
+The order never varies: the plan is checked with no data in sight; the ledger is opened and asked
+whether it could pay; the mechanism is rehearsed on made-up counts, which compiles and imports what it needs;
+the records are counted; the charge is journaled and synced; the noise is drawn. A mistake found at any point
+before the charge costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, clock_zone, make_axis, whole
+from dphist.domain.workload import Workload, make_workload
+from dphist.errors import UsageError
+from dphist.methods.catalogue import make_pipeline
+from dphist.methods.pipeline import Pipeline
+from dphist.methods.rehearsal import rehearse
+from dphist.planning.preview import LikeData, Preview, pattern, preview
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.privacy.journal import tell
+from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.records.engines.files import Text
+from dphist.release import Post, Release
+from dphist.steps.calibrate import POINTS
+
+if TYPE_CHECKING:
+    from dphist.records.check import Check
+
+Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
+WorkloadLike = str | Workload | Sequence[tuple[int, int]]
+_LEAST_EPSILON = Fraction(1, 10**9)
+_WIDEST = 1 << 26  # of a share's scale: steps draw up to 2^14 times as wide, and the sampler goes to 2^40
+_SERVERS = ("psycopg", "pyspark")  # records that outlive this process, though they come as an object
+DEFAULT_LEDGER = "dphist-ledger.db"
+LARGE_EPSILON = 10
+COMMON_EPSILONS = (
+    "Common choices for everything that is published about the same people together lie between 0.1 and 2; "
+    f"above {LARGE_EPSILON} hardly anyone is protected."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A release fully described before any record is read: look at it, then spend.
+
+    Args:
+        bins: a number of equal bins over ``range``, explicit edges, an axis such as ``Integers(0, 120)``,
+            or a ``Domain``.
+        range: the smallest and largest possible value, from public knowledge, never from the data.
+        categories: labels to count, instead of bins.
+        epsilon: the privacy budget of this release; no default, because it is a decision (docs/error.md).
+        column: the column to count, or an SQL expression of columns; a pair for a grid.
+        where: an SQL condition; only records that meet it are counted.
+        outside: what happens to records beyond the domain: ``drop`` or ``clip`` to the end bins.
+        unit: the column that names a person; None protects one record.
+        max_contributions: how many records of one person are counted. Others are left out, so that counts are
+            biased downwards, and no interval tells by how much: docs/error.md says how to choose it.
+        method: a catalogue name (``dphist methods``) or a ``Pipeline``.
+        calibrate: a part of epsilon that measures how far the values are off, so that methods which group
+            bins give an interval for every bin and range. By default such a method takes ``"0.05"``, and one
+            that leaves every bin alone nothing; 0 for the method as published.
+        workload: the queries that matter, by name or as pairs of bin numbers.
+        post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
+        table: the table or SELECT to read, when the data is a database.
+        well_formed: declares that a correct program wrote every record of a CSV, TSV or JSON file, so that a
+            newline inside quotes or an element of a JSON array cannot take other records with it.
+        timezone: whose clock expressions follow; by default that of bins of time, else UTC (``zone``).
+        encoding: what a file of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``.
+        decimal: the decimal mark of numbers in CSV and TSV: ``.`` or ``,``.
+    """
+
+    epsilon: Any
+    bins: Bins | None = None
+    range: Any = None
+    categories: Sequence[str] | None = None
+    column: str | tuple[str, str] | None = None
+    where: str | None = None
+    outside: Outside = "drop"
+    unit: str | None = None
+    max_contributions: int = 1
+    method: str | Pipeline = "identity"
+    calibrate: Any = None
+    workload: WorkloadLike = "points"
+    post: Post = "none"
+    table: str | None = None
+    timezone: str | None = None
+    well_formed: bool = False
+    encoding: str = "utf-8"
+    decimal: str = "."
+    domain: Domain = field(init=False, repr=False)
+    budget: Fraction = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "domain", make_domain(self.bins, self.range, self.categories))
+        object.__setattr__(self, "budget", parse_epsilon(self.epsilon))
+        if self.budget < _LEAST_EPSILON:
+            raise UsageError(
+                f"epsilon {self.epsilon} is below {_LEAST_EPSILON}: the release would be noise alone."
+            )
+        _one_of("outside", self.outside, get_args(Outside))
+        _one_of("post", self.post, get_args(Post))
+        if whole(self.max_contributions, "max_contributions") < 1:
+            raise UsageError(f"max_contributions must be at least 1, not {self.max_contributions}.")
+        if self.unit is None and self.max_contributions != 1:
+            raise UsageError("max_contributions goes with unit=, the column that names a person.")
+        self.zone  # noqa: B018 - a wrong zone is refused here
+        Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
+        self.pipeline.check(self.domain, self.queries)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The mechanism, built for this domain."""
+        made = make_pipeline(self.method, self.domain)
+        return made.with_intervals() if self.calibrate is None else replace(made, calibrate=self.calibrate)
+
+    @cached_property
+    def zone(self) -> str:
+        """The time zone whose clock expressions follow, whatever the machine or the server is set to."""
+        return clock_zone(self.domain, self.timezone)
+
+    @cached_property
+    def queries(self) -> Workload:
+        """The workload, laid out over this domain."""
+        return make_workload(self.workload, self.domain)
+
+    def release(
+        self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
+    ) -> Release:
+        """Count the records, pay, and publish.
+
+        Args:
+            data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
+            ledger: who keeps the budget: a ledger, or the path of one that exists; by default that of
+                ``$DPHIST_LEDGER``. Without either, records on disk are charged to ``dphist-ledger.db`` in
+                this folder, made if it is missing, and data in memory to nobody: such a release says
+                ``journaled: false``.
+            dataset: the name under which the ledger adds up what these people have lost so far.
+        """
+        from dphist import records
+
+        kept = isinstance(data, str | os.PathLike) or type(data).__module__.split(".")[0] in _SERVERS
+        book = open_ledger(ledger, durable=kept)
+        book.check(self.budget, dataset=dataset)
+        self.prepare()
+        counts = records.count(data, self.domain, **self._reading)
+        provenance = {
+            "source": _source(data),
+            "column": list(self._columns),
+            "where": self.where,
+            "outside": self.outside,
+            "table": self.table,
+            "timezone": self.zone,
+            "well_formed": self.well_formed,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
+        }
+        return self.publish(counts, book, dataset, provenance)
+
+    def prepare(self, *, sensitivity: int | None = None) -> None:
+        """Compile and import all that a release needs, by a run on a few made-up counts; spends nothing.
+
+        ``release`` does so by itself before it counts; it takes seconds when a method first runs on a machine
+        (``dphist warm`` compiles all of them ahead), and milliseconds afterwards.
+
+        Args:
+            sensitivity: by how much one unit changes the counts; by default ``max_contributions``.
+        """
+        rehearse(
+            self.pipeline,
+            self.domain,
+            self.queries,
+            epsilon=self.budget,
+            sensitivity=self.max_contributions if sensitivity is None else sensitivity,
+            post=self.post,
+        )
+
+    def check(self, data: Any) -> Check:
+        """Tell how many records would be counted, and why the others would not: exact and NOT PRIVATE.
+
+        For the steward's eyes only, before the first release. It spends nothing, and what it returns can be
+        looked at but not saved.
+        """
+        from dphist.records.check import check
+
+        return check(data, self.domain, **self._reading)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        if self.column is None:
+            return ()
+        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
+
+    @property
+    def _reading(self) -> dict[str, Any]:
+        """How records are counted, and checked."""
+        return {
+            "columns": self._columns,
+            "where": self.where,
+            "outside": self.outside,
+            "unit": self.unit,
+            "max_contributions": self.max_contributions,
+            "table": self.table,
+            "timezone": self.timezone,
+            "well_formed": self.well_formed,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
+        }
+
+    def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
+        """Return a dozen releases that could come out, on made-up records: simulated, nothing spent.
+
+        Args:
+            records: how many records there may be, as far as is known publicly.
+            like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
+        """
+        look = pattern(like, self.domain)
+        many = whole(records, "records")
+        if many < 1:
+            raise UsageError(f"records says how many there may be: at least 1, not {records}.")
+        made_up = look.draw(self.domain, many, 0)
+        unit = _unit(self.unit, self.max_contributions)
+        counts = Counts(made_up, self.domain, self.max_contributions, unit)
+        return preview(
+            self.pipeline, self.queries, counts, epsilon=self.budget, post=self.post, like=look.name
+        )
+
+    def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
+        """Charge, then draw: the last two steps of every release."""
+        split, kept = self.pipeline.split, self.pipeline.calibrate
+        parts = (split.initialize, split.partition, split.estimate)
+        for share in (*(part * (1 - kept) for part in parts), kept * POINTS):
+            if counts.sensitivity > _WIDEST * self.budget * share and share:
+                less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
+                raise UsageError(
+                    f"epsilon is too small for a unit that changes the counts by this much.{less}"
+                )
+        self.prepare(sensitivity=counts.sensitivity)
+        what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
+        # Any other ledger ends with the process.
+        provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
+        charge = book.charge(
+            self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what, unit=counts.unit
+        )
+        curator = Curator(counts, charge)
+        return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
+
+
+def histogram(
+    data: Any,
+    bins: Bins | None = None,
+    range: tuple[float, float] | None = None,
+    *,
+    epsilon: Any,
+    categories: Sequence[str] | None = None,
+    column: str | None = None,
+    where: str | None = None,
+    outside: Outside = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    method: str | Pipeline = "identity",
+    calibrate: Any = None,
+    workload: WorkloadLike = "points",
+    post: Post = "none",
+    table: str | None = None,
+    timezone: str | None = None,
+    well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
+    ledger: LedgerLike | str | Path | None = None,
+    dataset: str = "default",
+) -> Release:
+    """Publish a private histogram of records; the arguments are those of ``Plan`` and ``Plan.release``."""
+    plan = Plan(
+        bins=bins,
+        range=range,
+        categories=categories,
+        epsilon=epsilon,
+        column=column,
+        where=where,
+        outside=outside,
+        unit=unit,
+        max_contributions=max_contributions,
+        method=method,
+        calibrate=calibrate,
+        workload=workload,
+        post=post,
+        table=table,
+        timezone=timezone,
+        well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
+    )
+    return plan.release(data, ledger=ledger, dataset=dataset)
+
+
+def histogram2d(
+    x: Any,
+    y: Any = None,
+    bins: Any = None,
+    range: Any = None,
+    *,
+    epsilon: Any,
+    columns: tuple[str, str] | None = None,
+    where: str | None = None,
+    outside: Outside = "drop",
+    unit: str | None = None,
+    max_contributions: int = 1,
+    method: str | Pipeline = "identity",
+    calibrate: Any = None,
+    workload: WorkloadLike = "points",
+    post: Post = "none",
+    table: str | None = None,
+    timezone: str | None = None,
+    well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
+    ledger: LedgerLike | str | Path | None = None,
+    dataset: str = "default",
+) -> Release:
+    """Publish a private two-dimensional histogram: two arrays, or one table with two ``columns``.
+
+    ``bins`` and ``range`` are as in ``numpy.histogram2d``: one number or a pair; a pair of pairs.
+    """
+    if (y is None) == (columns is None):
+        raise UsageError("give either two arrays x and y, or one table with columns=('a', 'b').")
+    plan = Plan(
+        bins=_grid(bins, range),
+        epsilon=epsilon,
+        column=columns,
+        where=where,
+        outside=outside,
+        unit=unit,
+        max_contributions=max_contributions,
+        method=method,
+        calibrate=calibrate,
+        workload=workload,
+        post=post,
+        table=table,
+        timezone=timezone,
+        well_formed=well_formed,
+        encoding=encoding,
+        decimal=decimal,
+    )
+    return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
+
+
+def from_counts(
+    counts: ArrayLike,
+    *,
+    epsilon: Any,
+    method: str | Pipeline = "identity",
+    calibrate: Any = None,
+    workload: WorkloadLike = "points",
+    edges: Any = None,
+    ledger: LedgerLike | str | Path | None = None,
+    unit_sensitivity: int = 1,
+    post: Post = "none",
+    dataset: str = "default",
+) -> Release:
+    """Publish counts that you made yourself.
+
+    Args:
+        counts: exact whole numbers, one per bin; two dimensions make a grid.
+        edges: what the bins are: edges, labels, an axis or a domain (for a grid, a pair); by default
+            the bins are numbered from 0.
+        unit_sensitivity: by how much one person can change the counts, added over all bins.
+    """
+    exact = np.asarray(counts)
+    plan = Plan(
+        bins=_domain_of(exact, edges),
+        epsilon=epsilon,
+        method=method,
+        calibrate=calibrate,
+        workload=workload,
+        post=post,
+    )
+    book = open_ledger(ledger, durable=False)
+    book.check(plan.budget, dataset=dataset)
+    unit = (
+        "one record" if unit_sensitivity == 1 else f"one unit that changes the counts by {unit_sensitivity}"
+    )
+    held = Counts(exact, plan.domain, unit_sensitivity, unit)
+    return plan.publish(held, book, dataset, {"source": "counts"})
+
+
+class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
+    """Values drawn with noise that can be repeated, so nothing in them is private: trials x bins."""
+
+    simulated: ClassVar[bool] = True
+
+
+def simulate(
+    counts: ArrayLike,
+    *,
+    epsilon: Any,
+    method: str | Pipeline = "identity",
+    workload: WorkloadLike = "points",
+    trials: int = 1,
+    seed: int = 0,
+    edges: Any = None,
+    unit_sensitivity: int = 1,
+) -> SimulatedValues:
+    """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
+
+    A method runs as published: unlike in a release, nothing of its budget goes to measuring its errors.
+
+    Returns:
+        An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.
+    """
+    exact = np.asarray(counts)
+    plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload)
+    published = make_pipeline(method, plan.domain)
+    held = Counts(exact, plan.domain, unit_sensitivity)
+    if whole(trials, "trials") < 1:
+        raise UsageError(f"trials must be at least 1, not {trials}.")
+    out = np.empty((trials, held.domain.n))
+    for trial, row in enumerate(out):
+        # Seeds of different trials never meet: the trial fills the low 32 bits.
+        curator = Curator.simulated(held, epsilon=plan.budget, seed=(whole(seed, "seed") << 32) + trial)
+        row[:] = published.values(curator, plan.queries)[1].values
+    return out.view(SimulatedValues)
+
+
+def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> LedgerLike:
+    """Return the ledger given, at a path, of $DPHIST_LEDGER, in the default file, or in memory."""
+    if isinstance(ledger, LedgerLike):
+        return ledger
+    if ledger is None:
+        ledger = os.environ.get("DPHIST_LEDGER")
+    if ledger is None:
+        return default_ledger() if durable else MemoryLedger()
+    if not isinstance(ledger, str | os.PathLike):
+        raise UsageError(f"ledger must be a path or a ledger, not {type(ledger).__name__}.")
+    return Ledger.open(ledger)
+
+
+def default_ledger() -> Ledger:
+    """Return the ledger of this folder, which nobody had to name: made if it is missing, with a word."""
+    missing = not Path(DEFAULT_LEDGER).exists()
+    book = Ledger.open(DEFAULT_LEDGER, create=True)
+    if missing:
+        tell(
+            f"a new ledger was made: {book.path}. It has no limit yet; set one with: "
+            f"dphist ledger limit {shlex.quote(str(book.path))} VALUE"
+        )
+    return book
+
+
+def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] | None = None) -> Domain:
+    """Return the domain that bins and a range, or categories, say."""
+    if categories is not None:
+        if bins is not None or range is not None:
+            raise UsageError("give either categories or bins with a range, not both.")
+        return Domain((Categories(categories),))  # type: ignore[arg-type]
+    if bins is None:
+        raise UsageError("bins is needed: a number of bins with range=(lo, hi), edges, or categories=[...].")
+    if isinstance(bins, Domain):
+        if range is not None:
+            raise UsageError("range goes with a number of bins; a Domain already has its ends.")
+        return bins
+    return Domain((make_axis(bins, range),))
+
+
+def _grid(bins: Any, range: Any) -> Domain:
+    if isinstance(bins, Domain):
+        return bins
+    if bins is None:
+        raise UsageError("bins is needed: one number or a pair, with range=((xlo, xhi), (ylo, yhi)).")
+    pair = (bins, bins) if np.ndim(bins) == 0 and not isinstance(bins, list | tuple) else tuple(bins)
+    ranges = (None, None) if range is None else tuple(range)
+    if len(pair) != 2 or len(ranges) != 2:
+        raise UsageError("a grid needs bins as one number or a pair, and range as a pair of pairs.")
+    return Domain(tuple(make_axis(b, r) for b, r in zip(pair, ranges, strict=True)))
+
+
+def _domain_of(counts: NDArray[Any], edges: Any) -> Domain:
+    """Return the domain of ready-made counts: bins numbered from 0 unless edges say what they are."""
+    if isinstance(edges, Domain):
+        return edges
+    if counts.ndim not in (1, 2) or not counts.size:
+        raise UsageError(f"counts must be a list or a grid of at least one bin, not shape {counts.shape}.")
+    if edges is None:
+        return Domain(tuple(Integers(0, n - 1) for n in counts.shape))
+    per_axis = (edges,) if counts.ndim == 1 else tuple(edges)
+    return Domain(tuple(_axis_of(e) for e in per_axis))
+
+
+def _axis_of(edges: Any) -> Axis:
+    if isinstance(edges, Axis):
+        return edges
+    if len(edges) and all(isinstance(e, str) for e in edges):
+        return Categories(tuple(edges))
+    return Variable(np.asarray(edges))
+
+
+def _unit(unit: str | None, at_most: int) -> str:
+    return "one record" if unit is None else f"one {unit} with at most {at_most} records"
+
+
+def _source(data: Any) -> str:
+    """Return where records came from, without folders, hosts or passwords."""
+    if not isinstance(data, str | os.PathLike):
+        return f"{type(data).__name__} in memory"
+    scheme, found, _ = os.fspath(data).partition("://")
+    return scheme if found else Path(data).name
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

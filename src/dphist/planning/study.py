@@ -1,0 +1,172 @@
+"""Errors of methods on made-up data: simulated when they are first asked for, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from dphist._common import __version__
+from dphist.domain import Domain
+from dphist.domain.groups import Floats
+from dphist.domain.workload import Ranges, Rectangles, Workload
+from dphist.methods.pipeline import Pipeline
+from dphist.planning.preview import Pattern, simulated_values
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+
+MANY_BINS = 1 << 15  # from which on only methods that take a moment are tried, a few times
+_KNOWN = 0.02  # an error is known well if its standard error is this part of it
+_MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
+_FORMAT = 3  # of what is kept on disk, and of the methods it tells of
+
+
+class Study:
+    """What is known of the errors of methods on some patterns of data; what is missing is simulated."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        queries: Workload,
+        records: int,
+        sensitivity: int,
+        pipelines: dict[str, Pipeline],
+        looks: tuple[Pattern, ...],
+        named: bool,
+    ) -> None:
+        self.pipelines, self._named = pipelines, named
+        self._domain, self._queries, self._records = domain, queries, records
+        self._sensitivity, self.looks = sensitivity, looks
+        self._data: dict[int, Counts] = {}
+        self._known: dict[str, dict[str, list[float]]] = {}
+        self._new = False
+        # Few bins give few errors to average over, and many bins take long.
+        times = 4 if domain.n <= 256 else 2 if domain.n <= MANY_BINS else 1
+        self.few = len(looks) if len(looks) > 1 else 4 if domain.n <= MANY_BINS else 2
+        self.many = self.few * times
+        most = _MOST_LISTED if isinstance(queries, Ranges) else _MOST_RUNS
+        self.most = self.many if isinstance(queries, Rectangles) or domain.n > MANY_BINS else most
+
+    @property
+    def finest(self) -> float:
+        """The least error that few runs can tell: some twenty bins in all must be off by a record."""
+        return 20 / (self.few * self._domain.n)
+
+    def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
+        """Return the mean absolute error per query of the first runs; each run has other data and noise."""
+        known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
+        for run in range(len(known), runs):
+            counts = self._counts(run)
+            values = simulated_values(
+                self.pipelines[method], counts, self._queries, epsilon=epsilon, trial=run
+            )
+            known.append(self._queries.mean_absolute_error(values - counts.values))
+            self._new = True
+        return np.array(known[:runs])
+
+    def has_intervals(self, method: str, epsilon: Fraction) -> bool:
+        """Return whether a release of this method says how wrong it may be."""
+        pipeline = self.pipelines[method]
+        if pipeline.calibrate:
+            return True
+        curator = Curator.simulated(self._counts(0), epsilon=epsilon, seed=0)
+        return pipeline.values(curator, self._queries)[1].error.variances() is not None
+
+    def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
+        """Return the error averaged over the first runs."""
+        return float(self.errors(method, epsilon, runs).mean())
+
+    def doubt(self, method: str, epsilon: Fraction, runs: int | None = None) -> float:
+        """Return the standard error of the mean, the shapes' own differences left out."""
+        errors, looks = self.errors(method, epsilon, runs or self.many), len(self.looks)
+        within = np.concatenate([errors[k::looks] - errors[k::looks].mean() for k in range(looks)])
+        return float(within.std() / math.sqrt(errors.size))
+
+    def settle(self, method: str, epsilon: Fraction) -> int:
+        """Return how many runs it takes to know the mean well: sums vary far more than single bins."""
+        runs = self.many
+        while runs < self.most and self.doubt(method, epsilon, runs) > _KNOWN * self.mean(
+            method, epsilon, runs
+        ):
+            runs = min(2 * runs, self.most)
+        return runs
+
+    def without_data(self) -> float:
+        """Return the error of a guess that spreads the records evenly, at no epsilon at all."""
+        each = self._records / self._domain.n
+        runs = (self._counts(run).values for run in range(self.few))
+        return float(np.mean([self._queries.mean_absolute_error(each - x) for x in runs]))
+
+    def _counts(self, run: int) -> Counts:
+        if run not in self._data:
+            sample, k = divmod(run, len(self.looks))
+            made_up = self.looks[k].draw(self._domain, self._records, sample)
+            self._data[run] = Counts(made_up, self._domain, self._sensitivity)
+        return self._data[run]
+
+    # ---- kept on disk -------------------------------------------------------------------------------
+
+    def _file(self) -> Path | None:
+        """Return where the errors are kept, or None.
+
+        Counts that somebody vouches for leave no trace, and a pipeline of one's own may change.
+        """
+        if not all(look.lasting for look in self.looks):
+            return None
+        if not self._named:
+            return None
+        question = {
+            "format": _FORMAT,
+            "dphist": __version__,
+            "shape": self._domain.shape,
+            "scale": self._records,
+            "sensitivity": self._sensitivity,
+            "workload": self._queries.to_dict(),
+            "looks": [look.key for look in self.looks],
+        }
+        text = json.dumps(question, sort_keys=True)
+        with suppress(RuntimeError):  # nobody's home
+            return cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}.json"
+        return None
+
+    def recall(self) -> None:
+        """Read what was found before; a file that is not ours or is broken is as good as none."""
+        file = self._file()
+        if file is None:
+            return
+        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+            kept = json.loads(file.read_text("utf-8"))
+            self._known = {
+                str(method): {str(Fraction(e)): [_error(x) for x in errors] for e, errors in by.items()}
+                for method, by in kept["errors"].items()
+            }
+
+    def keep(self) -> None:
+        """Write what was found, whole or not at all; a place that cannot be written to is no matter."""
+        file = self._file()
+        if file is None or not self._new:
+            return
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as partial:
+                json.dump({"format": _FORMAT, "errors": self._known}, partial)
+            Path(partial.name).replace(file)
+
+
+def cache_folder() -> Path:
+    """Return the folder in which simulated errors are kept; it may be deleted at any time."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dphist" / "advice"
+
+
+def _error(number: object) -> float:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+        raise ValueError("no error")
+    return float(number)

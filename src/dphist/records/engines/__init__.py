@@ -1,0 +1,1 @@
+"""The engines that count records where they are: DuckDB, SQLite, PostgreSQL and Spark."""

@@ -1,0 +1,434 @@
+"""DuckDB, embedded: files, database files and dataframes in memory.
+
+Every count has a connection of its own that reads the named files and nothing else: no network, no
+extensions, no other file, no Python variable. DuckDB's own messages quote records, so none is passed on.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from dphist._common.leftovers import spill_folder
+from dphist.domain import MAX_BINS
+from dphist.errors import DataError, DphistError, UsageError
+from dphist.records import sql, times
+from dphist.records.engines import files
+from dphist.records.expressions import table_rows
+from dphist.records.progress import watching
+from dphist.records.sql import Field, Kind
+
+SOURCE = "dphist_records"
+_READERS = {
+    "csv": "CSV",
+    "tsv": "tab-separated text",
+    "json": "JSON",
+    "jsonl": "JSON lines",
+    "parquet": "Parquet",
+}
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "integer"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "float"),
+    **dict.fromkeys(("VARCHAR", "ENUM", "UUID"), "text"),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "local"),
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"), "instant"),
+    **dict.fromkeys(("TIME", "TIME WITH TIME ZONE", "INTERVAL"), "time"),
+    "DATE": "date",
+    "DECIMAL": "decimal",
+    "BOOLEAN": "boolean",
+}
+# Whole seconds, rounded down before 1970 too; infinite times lie beyond every domain.
+_SECONDS = """
+    CASE WHEN ISFINITE(v) THEN CAST((units - ((units % per) + per) % per) // per AS DOUBLE)
+         WHEN v > CAST('1970-01-01' AS TIMESTAMP) THEN CAST('Infinity' AS DOUBLE)
+         WHEN v IS NOT NULL THEN CAST('-Infinity' AS DOUBLE) END
+"""
+
+
+class Duck(sql.Engine):
+    """A DuckDB connection that has the records under one name."""
+
+    dialect = "duckdb"
+    to_number = "TRY_CAST({} AS DOUBLE); what is no number is then left out"
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, *, progress: bool) -> None:
+        self.connection = connection
+        self.name = name
+        self.source = exp.table_(exp.to_identifier(SOURCE, quoted=True))
+        self.progress = progress
+        self.untyped: frozenset[str] = frozenset()
+
+    def columns(self) -> dict[str, Field]:
+        """Return the columns of the records; those without a type are text."""
+        found = super().columns()
+        return {name: replace(field, untyped=name in self.untyped) for name, field in found.items()}
+
+    def guard(self, expression: exp.Expression) -> exp.Expression:
+        """Let an expression be null where it fails, for example because a sum is too large."""
+        return exp.Try(this=expression)
+
+    def fields(self, query: exp.Select) -> dict[str, Field]:
+        """Return the columns of a query without running it."""
+        found = self._execute("DESCRIBE " + sql.generate(query, self.dialect), fetch=True)
+        return dict(zip(found["column_name"], map(_field, found["column_type"]), strict=True))
+
+    def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
+        """Return a small temporary table of the columns."""
+        table = exp.table_(exp.to_identifier(f"dphist_{name}", quoted=True))
+        # Row i of one unnest goes with row i of the others; the values travel as parameters.
+        types = {c: "BIGINT" if c == "bin" else "VARCHAR" if c == "label" else "DOUBLE" for c in columns}
+        made = ", ".join(f'UNNEST(CAST(? AS {types[c]}[])) AS "{c}"' for c in columns)
+        self._execute(f"CREATE TEMP TABLE {table.sql(self.dialect)} AS SELECT {made}", [*columns.values()])
+        return table
+
+    def search(
+        self, rows: exp.Select, value: str, carried: list[str], starts: list[float], bins: list[int]
+    ) -> exp.Select:
+        """Replace each value by the bin of the last start that is not above it: DuckDB's ASOF join."""
+        table = self.lookup(f"edges_{value}", {"low": starts, "bin": bins})
+        above = exp.GTE(this=sql.column(value), expression=sql.column("low", "edges"))
+        return (
+            sql.select(carried, **{value: sql.column("bin", "edges")})
+            .from_(rows.subquery("r"))
+            .join(exp.alias_(table, "edges", table=True), on=above, join_type="asof")
+        )
+
+    def text(self, value: exp.Expression) -> exp.Expression:
+        """Return a value as text that equals other text only if all its characters do."""
+        # A column may have been made with a collation for which 'a' is 'A'.
+        return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C"))
+
+    def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return the whole seconds since 1970 of a date, a local time or an instant."""
+        fine = field.type.endswith("_NS")
+        # What cannot be converted is beyond the calendar, and has no bin. Of whole seconds and milliseconds
+        # in a database, and of dates, that may be some.
+        moment = value
+        if field.type == "TIMESTAMPTZ_NS":
+            moment = sql.try_cast(value, "timestamptz")
+        elif field.kind == "date" or field.type in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+            moment = sql.try_cast(value, "timestamp")
+        units = exp.Anonymous(
+            this="epoch_ns" if fine else "epoch_us", expressions=[value if fine else moment]
+        )
+        per = exp.cast(exp.Literal.number(10**9 if fine else 10**6), "bigint")
+        return sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per)
+
+    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
+        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
+
+        One sort by unit and draw, and a row is kept when the row ``limit`` places before it belongs to
+        someone else: about five times faster than ranking inside a window of each unit. DuckDB keeps the
+        order of a sorted subquery in a window without clauses; a row out of order would stop the query.
+        The draw and the bin are packed into one integer, which sorts faster than two columns.
+        """
+        uniform = exp.Mul(this=exp.Rand(), expression=sql.double(2.0**35))
+        draw = exp.cast(exp.Floor(this=uniform), "bigint")
+        packed = exp.Add(
+            this=exp.Mul(this=draw, expression=exp.Literal.number(MAX_BINS)), expression=sql.column("bin")
+        )
+        drawn = sql.select(["unit"], draw=packed)
+        ordered = (
+            sql.select(["unit", "draw"])
+            .from_(drawn.from_(rows.subquery("r")).subquery("r"))
+            .order_by(*[exp.Ordered(this=sql.column(c), nulls_first=True) for c in ("unit", "draw")])
+        )
+        mask = exp.Literal.number(MAX_BINS - 1)
+        bin = exp.BitwiseAnd(this=sql.column("draw"), expression=mask)
+        looking_back = sql.select(["unit"], bin=bin, last=_lag(1), far=_lag(limit)).from_(
+            ordered.subquery("r")
+        )
+        unit, last, far = sql.column("unit"), sql.column("last"), sql.column("far")
+        disorder = exp.GT(this=last, expression=unit)
+        stop = exp.cast(exp.func("error", exp.Literal.string("order")), "boolean")
+        kept = exp.NullSafeNEQ(this=far, expression=unit.copy())
+        checked = exp.case().when(disorder, stop).else_(kept)
+        return sql.select(["bin"]).from_(looking_back.subquery("r")).where(checked)
+
+    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Run a counting query; return the bins that occur and how often."""
+        with watching(self.name, self._share, shown=self.progress):
+            return self.tally(query)
+
+    def tally(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count the records that are in reach now."""
+        found = self._execute(sql.generate(query, self.dialect), fetch=True)
+        return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
+
+    def _share(self) -> float:
+        return self.connection.query_progress() / 100
+
+    def _execute(self, text: str, values: list[Any] | None = None, *, fetch: bool = False) -> dict[str, Any]:
+        try:
+            done = self.connection.execute(text, values)
+            return done.fetchnumpy() if fetch else {}
+        except duckdb.Error as error:
+            if not isinstance(error, duckdb.InterruptException):
+                _rephrase(error, self.name)
+        except RuntimeError as error:  # how DuckDB reports a query that Ctrl-C interrupted
+            if "interrupt" not in str(error).lower():
+                raise DphistError(f"DuckDB failed while counting {self.name}; nothing was counted.") from None
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
+def connect(
+    data: object,
+    *,
+    table: str | None,
+    zone: str = "UTC",
+    text: files.Text = files.PLAIN,
+    progress: bool,
+) -> Iterator[Duck]:
+    """Open a file, folder, database or dataframe for counting; everything is gone afterwards."""
+    # Sorting many records may spill: to a folder only this user can read, removed at the end.
+    with (
+        spill_folder() as spill,
+        closing(duckdb.connect(config=_settings(spill))) as connection,
+    ):
+        _set_zone(connection, zone)
+        if isinstance(data, Path):
+            found = files.find(data, text)
+            if found.format in ("csv", "tsv", "json", "jsonl"):
+                yield _open_text(connection, found, table, text, Path(spill), progress=progress)
+            else:
+                _refuse_text(found.name, text)
+                yield _open_files(connection, found, table, progress=progress)
+            return
+        if table is not None:
+            raise UsageError("table goes with a database file; this is a table already.")
+        name = f"the {type(data).__module__.partition('.')[0]} data"
+        try:
+            engine = _open_frame(connection, data, name, progress=progress)
+        except (duckdb.Error, TypeError):
+            raise UsageError(
+                f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, "
+                "polars or Arrow table, or the path of a file."
+            ) from None
+        except ImportError:
+            raise UsageError(f"{name} needs pyarrow: pip install 'dphist[frames]'.") from None
+        _seal(connection)
+        yield engine
+
+
+def _set_zone(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
+    try:
+        connection.execute(f"SET TimeZone = {quoted(zone)}")
+    except duckdb.Error:
+        raise UsageError(f"DuckDB knows no time zone {zone}; name another.") from None
+
+
+def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, progress: bool) -> Duck:
+    from dphist.records.engines.untyped import ObjectDuck, is_object  # it builds on this module
+
+    if type(data).__module__.startswith("pandas") and any(map(is_object, data.dtypes)):
+        return ObjectDuck(connection, data, name, progress=progress)
+    engine = Duck(connection, name, progress=progress)
+    times.register(connection, SOURCE, data)
+    return engine
+
+
+def _settings(spill: str) -> dict[str, Any]:
+    # Enough for a sort to be fast, little enough for a laptop; beyond it DuckDB goes to disk.
+    memory = max(2048, 128 * (os.cpu_count() or 1))
+    return {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "python_enable_replacements": False,
+        # It would take parts that fail out of the TRY they stand in.
+        "disabled_optimizers": "common_subexpressions",
+        "memory_limit": f"{memory}MB",
+        "temp_directory": spill,
+        "enable_external_file_cache": False,  # the same file holds one part of the records after another
+    }
+
+
+def _seal(connection: duckdb.DuckDBPyConnection, paths: tuple[Path, ...] = ()) -> None:
+    """Leave the connection no way to the outside but the given files."""
+    connection.execute("SET enable_progress_bar = true")  # how far it is can be asked for,
+    connection.execute("SET enable_progress_bar_print = false")  # and nothing is printed to stdout
+    if paths:
+        written = {name for p in paths for name in (str(p), glob.escape(str(p)))}  # as in_list writes them
+        connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, sorted(written)))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _refuse_table(found: files.Files, table: str | None) -> None:
+    if table is not None:
+        raise UsageError(f"table goes with a database file, and {found.name} is {_READERS[found.format]}.")
+
+
+def _refuse_text(name: str, text: files.Text) -> None:
+    if text != files.PLAIN:
+        raise UsageError(
+            f"well_formed, encoding and decimal say how CSV, TSV or JSON was written, and {name} is none of "
+            "these."
+        )
+
+
+def _open_text(
+    connection: duckdb.DuckDBPyConnection,
+    found: files.Files,
+    table: str | None,
+    text: files.Text,
+    spill: Path,
+    *,
+    progress: bool,
+) -> Duck:
+    from dphist.records.engines.untyped import CsvDuck, JsonDuck  # it builds on this module
+
+    _refuse_table(found, table)
+    if text.decimal == "," and found.format not in ("csv", "tsv"):
+        raise UsageError(
+            "decimal goes with CSV and TSV: JSON writes numbers with a point. If they are text with a comma, "
+            "count CAST(REPLACE(x, ',', '.') AS DOUBLE)."
+        )
+    chunk = spill / "records.txt"
+    chunk.touch(mode=0o600)
+    _seal(connection, (chunk,))  # the records reach it through this file, a part at a time
+    made = CsvDuck if found.format in ("csv", "tsv") else JsonDuck
+    return made(connection, found, text, chunk, progress=progress)
+
+
+def _open_files(
+    connection: duckdb.DuckDBPyConnection, found: files.Files, table: str | None, *, progress: bool
+) -> Duck:
+    if found.format == "duckdb":
+        return _open_database(connection, found, table, progress=progress)
+    if found.format == "sqlite":
+        _seal(connection)
+        from dphist.records.engines.sqlite import SqliteDuck  # it builds on this module
+
+        return SqliteDuck(connection, found, table, progress=progress)
+    _refuse_table(found, table)
+    _seal(connection, found.paths)
+    try:
+        engine = Duck(connection, found.name, progress=progress)
+        rows = f"read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
+        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {rows}")
+        known = engine.columns()
+        own = _schema(connection, found.paths[0])
+        folders = [name for name in known if name not in own]
+        coarse = times.parquet_table(connection, found.paths, in_list(found.paths), folders)
+        if coarse is None:
+            _forget_extremes(connection, rows, [name for name, f in known.items() if f.kind == "float"])
+        else:
+            times.register(connection, SOURCE, coarse)
+        schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
+    except duckdb.Error:
+        raise DataError(
+            f"{found.name} could not be read as Parquet: it is damaged or not what its ending says."
+        ) from None
+    if any(schema != schemas[0] for schema in schemas):
+        raise DataError(
+            f"the Parquet files of {found.name} differ in the names or types of their columns; count those "
+            "that agree, or write them again with one schema."
+        )
+    if schemas:  # what folders named key=value say has no type
+        engine.untyped = frozenset(set(known) - set(schemas[0]))
+    return engine
+
+
+def _forget_extremes(connection: duckdb.DuckDBPyConnection, rows: str, floats: list[str]) -> None:
+    """Read Parquet's floating-point columns without the extremes that the file states for them.
+
+    NaN is no part of those extremes, and DuckDB believes them: it drops ``x <= 9`` as true of every record
+    where the greatest stated value is 5, and all NaN are then counted; or it skips a group of records that
+    ``x > 9`` could not be true of, though it is of NaN. One record moves an extreme, and so could move all
+    NaN at once. Nothing is known of the extremes of a TRY.
+    """
+    if floats:
+        named = ", ".join(f"TRY({name}) AS {name}" for name in map(identifier, floats))
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT * REPLACE ({named}) FROM {rows}")
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+    found = connection.execute(
+        f"DESCRIBE SELECT * FROM read_parquet({in_list((path,))}, hive_partitioning = false)"
+    )
+    return {name: type for name, type, *_ in found.fetchall()}
+
+
+def _open_database(
+    connection: duckdb.DuckDBPyConnection, found: files.Files, table: str | None, *, progress: bool
+) -> Duck:
+    try:
+        connection.execute(f"ATTACH {quoted(str(found.paths[0]))} AS source (READ_ONLY)")
+        connection.execute("USE source")
+    except duckdb.Error:
+        raise DataError(
+            f"the database {found.name} could not be opened for reading: another process may be writing to "
+            "it, or it is damaged or from a later version of DuckDB."
+        ) from None
+    _seal(connection)
+    engine = Duck(connection, found.name, progress=progress)
+    listed = connection.execute(
+        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'source' UNION ALL "
+        "SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal"
+    ).fetchall()
+    known = {(name if schema == "main" else f"{schema}.{name}"): (schema, name) for schema, name in listed}
+    rows = sql.generate(table_rows(table, known, found.name, "duckdb"), "duckdb")
+    try:
+        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS {rows}")
+        engine.fields(exp.select("*").from_(engine.source))
+    except (duckdb.Error, DataError):
+        raise UsageError(
+            f"the table or SELECT does not fit {found.name}: check its names and types, and that it reads "
+            "nothing outside this file."
+        ) from None
+    return engine
+
+
+def _field(type: str) -> Field:
+    # An ENUM's type lists its labels, which are data.
+    word = type.partition("(")[0].strip()
+    nested = type.endswith("]") or word not in _KINDS
+    return Field("other" if nested else _KINDS[word], "LIST" if type.endswith("]") else word)
+
+
+def _rephrase(error: duckdb.Error, name: str) -> NoReturn:
+    """Say what went wrong without a word of DuckDB's message, which may quote records."""
+    if isinstance(error, duckdb.OutOfMemoryException):
+        raise DataError(
+            f"{name} needs more memory or disk than there is; free space in {tempfile.gettempdir()}, "
+            "or set TMPDIR to a larger disk."
+        ) from None
+    if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+        raise DphistError(f"DuckDB failed while counting {name}; nothing was counted.") from None
+    raise DataError(
+        f"{name} could not be counted: a record does not fit the type of its column, or the file is damaged "
+        "or was changed meanwhile. Which record is not said here, for it is private."
+    ) from None
+
+
+def _lag(by: int) -> exp.Window:
+    return exp.Window(this=exp.Lag(this=sql.column("unit"), offset=exp.Literal.number(by)))
+
+
+def quoted(value: str) -> str:
+    """Return text as a literal of DuckDB's SQL."""
+    return exp.Literal.string(value).sql("duckdb")
+
+
+def identifier(name: str) -> str:
+    """Return the name of a column as DuckDB's SQL has it."""
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
+
+
+def in_list(paths: tuple[Path, ...]) -> str:
+    """Return paths as a list of DuckDB's SQL; its functions would take ``[ ] * ?`` in them for patterns."""
+    return f"[{', '.join(quoted(glob.escape(str(p))) for p in paths)}]"

@@ -1,0 +1,131 @@
+"""From what a query names, in the data's own units, to bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable, cut, whole
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError, did_you_mean
+
+
+def cells(domain: Domain, where: tuple[Any, ...]) -> Ints:
+    """Return the numbers of the bins that a query names, rising."""
+    axes = domain.axes
+    if len(axes) == 1:
+        return pick(axes[0], where)
+    if len(where) != 2:
+        raise UsageError("on a grid name a part of each axis: sum((0, 10), (20, 30)) or sum((0, 10), ['a']).")
+    rows, columns = (pick(axis, part) for axis, part in zip(axes, where, strict=True))
+    return (rows[:, None] * axes[1].n + columns).ravel()
+
+
+def bin_named(domain: Domain, label: str | int) -> int:
+    """Return the bin of a label, or of a whole number."""
+    axis = domain.axis
+    if isinstance(axis, Categories):
+        return int(_pick_labels(axis, label)[0])
+    if not isinstance(axis, Integers):
+        raise UsageError("these bins have no single name; ask between two edges: sum(lo, hi).")
+    try:
+        number = int(label) if isinstance(label, str) else whole(label, "a bin's number")
+    except ValueError:
+        raise UsageError(f"these bins are whole numbers, and {label!r} is none.") from None
+    if not axis.low <= number <= axis.high:
+        raise UsageError(f"{number} lies outside the domain, which runs from {axis.low} to {axis.high}.")
+    return number - axis.low
+
+
+def pick(axis: Axis, part: object) -> Ints:
+    """Return the bins of an axis between two edges, or of some labels; rising."""
+    if isinstance(axis, Categories):
+        return _pick_labels(axis, part)
+    if isinstance(part, str) or not isinstance(part, Sequence | np.ndarray) or len(part) != 2:
+        raise UsageError(f"a part of a numeric axis is two of its edges, such as 30, 40; not {part!r}.")
+    lo, hi = (axis.cut(end) if isinstance(axis, Instants) else cut(axis.edges, end) for end in part)
+    if not lo < hi:
+        raise UsageError(f"the part from {part[0]!r} to {part[1]!r} has no bins; its ends must rise.")
+    return np.arange(lo, hi)
+
+
+def _pick_labels(axis: Categories, part: object) -> Ints:
+    labels = (part,) if isinstance(part, str) else part
+    if isinstance(labels, tuple) and len(labels) == 1 and not isinstance(labels[0], str):
+        labels = labels[0]
+    if not isinstance(labels, Sequence | set | frozenset | np.ndarray) or not len(labels):
+        raise UsageError(f"name categories by their labels, such as {axis.labels[0]!r}; not {part!r}.")
+    where = {label: i for i, label in reversed(list(enumerate(axis.names())))}
+    for label in labels:
+        if label not in where:
+            raise UsageError(f"there is no category {label!r}. {did_you_mean(str(label), where)}")
+    return np.unique([where[label] for label in labels])
+
+
+def ordered_axis(domain: Domain) -> Axis:
+    """Return the only axis of a domain whose bins have an order."""
+    axis = domain.axis
+    if isinstance(axis, Categories):
+        raise UsageError("categories have no order; this needs a numeric axis. Use sum() with labels.")
+    return axis
+
+
+def coarse_starts(axis: Axis, into: int | Sequence[Any] | NDArray[Any]) -> Ints:
+    """Return which of the axis's edges remain."""
+    if isinstance(into, Sequence | np.ndarray) and not isinstance(into, str):
+        starts = np.array([_edge(axis, edge) for edge in into], dtype=np.int64)
+        if starts.size < 2 or starts[0] != 0 or starts[-1] != axis.n or (np.diff(starts) < 1).any():
+            spell = axis.moment if isinstance(axis, Instants) else "{:g}".format
+            ends = f"{spell(axis.edges[0])} to {spell(axis.edges[-1])}"
+            raise UsageError(f"new edges must rise from {ends}, the ends of the domain.")
+        return starts
+    factor = whole(into, "the number of bins to merge")
+    if not 1 <= factor <= axis.n or axis.n % factor:
+        raise UsageError(
+            f"{axis.n} bins cannot be merged by {factor}: take a divisor of {axis.n}, or give edges."
+        )
+    return np.arange(0, axis.n + 1, factor)
+
+
+def _edge(axis: Axis, edge: Any) -> int:
+    """Return which edge is meant; of instants as text, date or time, or in seconds as the edges are."""
+    if isinstance(axis, Instants) and not isinstance(edge, int | float | np.number):
+        return axis.cut(edge)
+    return cut(axis.edges, edge)
+
+
+def coarser(axis: Axis, starts: Ints) -> Axis:
+    """Return the axis with bins merged: of its own kind if steps of time are, else by its edges."""
+    edges = axis.edges[starts]
+    if isinstance(axis, Instants):
+        with suppress(UsageError):  # steps too long to be written
+            merged = axis.every(int(starts[1]))
+            if np.array_equal(merged.edges, edges):
+                return merged
+    if np.array_equal(edges, np.linspace(edges[0], edges[-1], edges.size)):
+        return Regular(lo=float(edges[0]), hi=float(edges[-1]), bins=edges.size - 1)
+    return Variable(edges)
+
+
+def invert(edges: Floats, shares: Floats, q: float) -> float:
+    """Return the least x whose share is q; for q = 0 the greatest, which is where the records begin."""
+    if q == 0.0:
+        return float(edges[np.searchsorted(shares, 0.0, side="right") - 1])
+    j = int(np.searchsorted(shares, q))
+    inside = (q - shares[j - 1]) / (shares[j] - shares[j - 1])
+    return float(edges[j - 1] + inside * (edges[j] - edges[j - 1]))
+
+
+def possible_bins(raw: Floats, margins: Floats, *, q: float) -> Ints:
+    """Return the bins of which the noisy sums do not refute that they hold the q-quantile."""
+    below = np.concatenate(([0.0], np.cumsum(raw)))
+    excess = below - q * below[-1]  # in truth <= 0 at the right bin's lower edge, >= 0 at its upper
+    # The right bin passes both tests with at least the level of the margins, since it fails either on one
+    # side of a two-sided interval. At the domain's ends there is nothing to test.
+    not_too_high, not_too_low = excess <= margins, excess >= -margins
+    not_too_high[0] = not_too_low[-1] = True
+    return np.flatnonzero(not_too_high[:-1] & not_too_low[1:])

@@ -1,0 +1,409 @@
+"""The release: what is handed out. It holds nothing exact and needs nothing private to be opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dphist.domain import Domain, Instants, whole
+from dphist.domain.groups import Floats, Groups
+from dphist.errors import PrivacyError, UsageError, did_you_mean
+from dphist.release import answers
+from dphist.release.answers import coarse_starts, coarser, invert, ordered_axis, possible_bins
+from dphist.release.plain import still
+from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.margins import bin_margins, cells_margin, merged, quantile_margins
+from dphist.uncertainty.models import ErrorModel, bounding
+
+if TYPE_CHECKING:
+    from dphist.charts.picture import Picture
+    from dphist.release.show import AxisView
+
+
+STAMP = "SIMULATED: not private."
+
+
+def _shown(number: float) -> str:
+    """Return a number for reading: whole where it is whole or large, otherwise of six digits."""
+    whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
+    return f"{round(number):,d}" if whole else f"{number:,.6g}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An answer with its interval; ``low`` and ``high`` are None where no interval is known.
+
+    Args:
+        spelled: value, low and high in words, where they are no plain numbers: what a clock shows.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    level: float
+    note: str = field(repr=False)
+    spelled: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    def __str__(self) -> str:
+        known = [number for number in (self.value, self.low, self.high) if number is not None]
+        value, *ends = self.spelled or map(_shown, known)
+        if not ends:
+            return f"{value} (no interval: {self.note})"
+        stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
+        return f"{value} ({ends[0]} to {ends[1]}, level {self.level:g}){stamp}"
+
+
+@dataclass(frozen=True)
+class SpentShare:
+    """What one measurement took of the budget, and what for."""
+
+    purpose: str
+    share: Fraction
+    epsilon: Fraction
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Release:
+    """A private histogram with how it was made, what it cost and how wrong it may be.
+
+    Args:
+        raw: the values as estimated, unbiased where the method is; they may be negative or fractional.
+        post: how ``values()`` are made from them: as they are, not negative, or whole numbers.
+        charges: the parts of ``epsilon`` and what each was spent on.
+        sensitivity: by how much one unit could change the exact counts, added over all bins.
+        parameters: the method's components and settings, ready for JSON.
+        provenance: where the records came from and what was done with those outside; never a count.
+        created: when, in UTC, as ISO 8601.
+        simulated: True if the noise came from a seed: then nothing is protected.
+        id: the random name under which a ledger paid for it; None where nobody did or the file is older.
+    """
+
+    domain: Domain
+    raw: Floats
+    post: Post
+    groups: Groups
+    error: ErrorModel
+    epsilon: Fraction
+    charges: tuple[SpentShare, ...]
+    unit: str
+    sensitivity: int
+    method: str
+    parameters: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    created: str
+    simulated: bool
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        raw = np.array(self.raw, dtype=np.float64)
+        if raw.shape not in ((self.domain.n,), self.domain.shape):
+            raise UsageError(f"the domain has {self.domain.n} bins and the values have shape {raw.shape}.")
+        if not np.isfinite(raw).all():
+            raise UsageError("a release's values must be finite numbers.")
+        if self.post not in POSTS:
+            raise UsageError(f"there is no post={self.post!r}. {did_you_mean(str(self.post), POSTS)}")
+        if self.groups.n != self.domain.n:
+            raise UsageError(f"the domain has {self.domain.n} bins and the groups {self.groups.n}.")
+        if not isinstance(self.epsilon, Fraction) or self.epsilon <= 0:
+            raise UsageError(f"a release's epsilon must be a Fraction above 0, not {self.epsilon!r}.")
+        if sum((charge.epsilon for charge in self.charges), Fraction(0)) > self.epsilon:
+            raise PrivacyError("the charges add up to more than the epsilon this release would state.")
+        if whole(self.sensitivity, "the unit's sensitivity") < 1:
+            raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
+        raw = raw.ravel()
+        raw.flags.writeable = False
+        object.__setattr__(self, "raw", raw)
+        object.__setattr__(self, "charges", tuple(self.charges))
+        for name in ("parameters", "provenance", "versions"):
+            object.__setattr__(self, name, still(getattr(self, name), name))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Release):
+            return NotImplemented
+        return np.array_equal(self.raw, other.raw) and self._header() == other._header()
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.epsilon, self.created, self.domain.shape))
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Release], tuple[dict[str, Any]]]:
+        return Release.from_dict, (self.to_dict(),)
+
+    # ---- what it holds ------------------------------------------------------------------------------
+
+    @cached_property
+    def presentable(self) -> Floats:
+        """The values after post-processing, one per bin, read-only."""
+        if self.post == "none":
+            return self.raw
+        if self.post == "nonneg":
+            return self._nonneg
+        return _read_only(integer(self._nonneg, total=max(float(self.raw.sum()), 0.0)))
+
+    @cached_property
+    def _nonneg(self) -> Floats:
+        return _read_only(nonneg(self.raw))
+
+    def values(self) -> Floats:
+        """Return the presentable values, in the shape of the domain."""
+        return self.presentable.reshape(self.domain.shape)
+
+    def counts(self) -> Floats:
+        """Return ``values()``, under the name plotting libraries use: private estimates, not exact counts."""
+        return self.values()
+
+    def variances(self) -> Floats | None:
+        """Return the variance of each raw value, NaN where it is unknown; None if none is known."""
+        variances = self.error.variances()
+        return None if variances is None else variances.reshape(self.domain.shape)
+
+    @property
+    def kind(self) -> str:
+        """What the values are, in the words of plotting libraries."""
+        return "COUNT"
+
+    @cached_property
+    def axes(self) -> tuple[AxisView, ...]:
+        """The axes as plotting libraries read them (the UHI protocol)."""
+        from dphist.release.show import AxisView
+
+        return tuple(AxisView(axis) for axis in self.domain.axes)
+
+    @property
+    def bounding(self) -> str:
+        """What the values are about if a unit may have more records than are counted, otherwise nothing."""
+        return bounding(self.sensitivity) if self.unit != "one record" or self.sensitivity > 1 else ""
+
+    # ---- questions ----------------------------------------------------------------------------------
+
+    def sum(self, *where: Any, level: float = 0.95) -> Estimate:
+        """Return the sum of some bins, from the raw values, with an interval for this one query.
+
+        ``sum(30, 40)`` between two edges of a numeric axis: 30 <= x < 40. ``sum("red", "blue")`` or
+        ``sum(["red", "blue"])`` for categories. On a grid one of these per axis:
+        ``sum((0, 10), ["red"])``.
+        """
+        noise_law.check_level(level)
+        cells = answers.cells(self.domain, where)
+        value = float(self.raw[cells].sum())
+        return self._estimate(value, cells_margin(self.error, cells, level=level), level)
+
+    def count(self, label: str | int, *, level: float = 0.95) -> Estimate:
+        """Return one bin's value, named by its label or, where bins are whole numbers, by its number."""
+        bin_of = answers.bin_named(self.domain, label)
+        return self._estimate(
+            float(self.raw[bin_of]), self.error.margin(bin_of, bin_of + 1, level=level), level
+        )
+
+    def total(self, *, level: float = 0.95) -> Estimate:
+        """Return the sum of all bins."""
+        noise_law.check_level(level)
+        margin = self.error.margin(0, self.domain.n, level=level)
+        return self._estimate(float(self.raw.sum()), margin, level)
+
+    def intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
+        """Return low and high ends around the raw values, NaN where unknown.
+
+        They hold for each bin on its own, or with ``joint=True`` for all bins at once.
+        """
+        noise_law.check_level(level)
+        margins = self.error.joint(level=level) if joint else self._bin_margins(level)
+        if margins is None:
+            margins = np.full(self.domain.n, math.nan)
+        shape = self.domain.shape
+        return (self.raw - margins).reshape(shape), (self.raw + margins).reshape(shape)
+
+    def presentable_intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
+        """Return ``intervals``, cut at 0 if the values are made presentable by ``post``.
+
+        Counts are not negative, so that the cut takes nothing away that could be true: coverage stays.
+        """
+        low, high = self.intervals(level=level, joint=joint)
+        return (low, high) if self.post == "none" else (np.maximum(low, 0.0), np.maximum(high, 0.0))
+
+    def cdf(self) -> Floats:
+        """Return the share of records below each edge, from 0 to 1; all NaN if the total is not positive.
+
+        Made from the running sums of the raw values, which are far more accurate than those of ``values()``
+        where many bins hold little but noise.
+        """
+        ordered_axis(self.domain)
+        sums = rising(self.raw)
+        if not sums[-1] > 0.0:
+            return np.full(sums.size, math.nan)
+        shares: Floats = sums / sums[-1]
+        return shares
+
+    def quantile(self, q: float, *, level: float = 0.95) -> Estimate:
+        """Return where the share q of records lies below, interpolated evenly inside its bin.
+
+        The interval runs between edges and holds at least with the level: it joins all bins for which
+        the noisy sums do not refute that the quantile lies in them. Of instants, numbers are seconds since
+        1970, and ``str`` writes what the clock shows.
+        """
+        noise_law.check_level(level)
+        if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
+            raise UsageError(f"a quantile is asked for by a number from 0 to 1, such as 0.5, not {q!r}.")
+        axis = ordered_axis(self.domain)
+        edges, clock = axis.edges, axis.moment if isinstance(axis, Instants) else None
+        shares = self.cdf()
+        if math.isnan(shares[-1]):
+            note = "The release holds no positive mass: its total is not above zero."
+            return Estimate(math.nan, None, None, level, self._note(note))
+        value = invert(edges, shares, float(q))
+        margins = quantile_margins(self.error, self.domain.n, q=float(q), level=level)
+        if margins is None:
+            note = f"No interval is known for quantiles of this release. {self.error.words}"
+            return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
+        bins = possible_bins(self.raw, margins, q=float(q))
+        ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
+        note = "Holds for this quantile alone, and at least with the level (Chernoff's bound)."
+        low, high = min(float(ends[0]), value), max(float(ends[1]), value)
+        spelled = tuple(map(clock, (value, low, high))) if clock else ()
+        return Estimate(value, low, high, level, self._note(note), spelled)
+
+    def rebin(self, into: int | Sequence[Any] | NDArray[Any]) -> Release:
+        """Return a release with coarser bins: every ``into`` neighbours merged, or cut at these edges.
+
+        Free of charge, and only at edges that exist: what is inside a bin was never measured.
+        """
+        axis = ordered_axis(self.domain)
+        starts = coarse_starts(axis, into)
+        if starts.size == axis.n + 1:
+            return self
+        coarse = coarser(axis, starts)
+        return dataclasses.replace(
+            self,
+            domain=Domain((coarse,)),
+            raw=np.add.reduceat(self.raw, starts[:-1]),
+            groups=Groups.singletons(coarse.n),
+            error=merged(self.error, starts),
+            parameters={"rebinned_from": axis.n, **self.parameters},
+        )
+
+    # ---- handing out --------------------------------------------------------------------------------
+
+    def to_numpy(self) -> tuple[Floats, ...]:
+        """Return values and edges, like ``numpy.histogram`` (for a grid like ``numpy.histogram2d``)."""
+        return (self.values().copy(), *(axis.edges for axis in self.domain.axes))
+
+    def to_pandas(self, *, level: float = 0.95) -> Any:
+        """Return a pandas table, one row per bin."""
+        from dphist.release.show import frame
+
+        return frame(self, "pandas", level=level)
+
+    def to_arrow(self, *, level: float = 0.95) -> Any:
+        """Return a pyarrow table, one row per bin."""
+        from dphist.release.show import frame
+
+        return frame(self, "pyarrow", level=level)
+
+    def to_polars(self, *, level: float = 0.95) -> Any:
+        """Return a polars table, one row per bin."""
+        from dphist.release.show import frame
+
+        return frame(self, "polars", level=level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the release as the JSON document of docs/release-format.md."""
+        from dphist.release.files import document
+
+        return document(self)
+
+    def to_json(self) -> str:
+        """Return that document as text."""
+        return json.dumps(self.to_dict(), allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, described: object) -> Release:
+        """Return the release that ``to_dict`` described; anything else is a ReleaseFileError."""
+        from dphist.release.files import read_document
+
+        return read_document(described, "this document")
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write .json or .parquet, which ``load`` reads, or .csv.
+
+        An older release of that name is replaced, whole or not at all. Any other file is left alone,
+        unless ``overwrite=True``.
+        """
+        from dphist.release.files import save
+
+        return save(self, path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Read what ``save`` wrote as .json or .parquet."""
+        from dphist.release.files import load
+
+        return load(path)
+
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        scale: Literal["linear", "log"] = "linear",
+        level: float = 0.95,
+        joint: bool = False,
+        truth: ArrayLike | None = None,
+    ) -> Picture:
+        """Return a picture, with each bin's interval where it is known; saved too if a path is given.
+
+        Args:
+            joint: draw the intervals that hold for all bins at once.
+            truth: exact counts to draw beside the values; only for data that is public anyway.
+        """
+        from dphist.release.show import draw
+
+        picture = draw(self, scale=scale, level=level, joint=joint, truth=truth)
+        if path is not None:
+            picture.save(path)
+        return picture
+
+    def __repr__(self) -> str:
+        from dphist.release.show import one_line
+
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        from dphist.release.show import page
+
+        return page(self)
+
+    # ---- inside -------------------------------------------------------------------------------------
+
+    def _header(self) -> dict[str, Any]:
+        from dphist.release.files import header
+
+        return header(self)
+
+    def _bin_margins(self, level: float) -> Floats:
+        return bin_margins(self.error, self.domain.n, level=level)
+
+    def _estimate(self, value: float, margin: float | None, level: float) -> Estimate:
+        note = self._note(self.error.words)
+        if margin is None:
+            return Estimate(value, None, None, level, note)
+        return Estimate(value, value - margin, value + margin, level, note)
+
+    def _note(self, words: str) -> str:
+        about = f"{words.rstrip('.')}. {self.bounding}" if self.bounding else words
+        return f"{STAMP} {about}" if self.simulated else about
+
+
+def _read_only(array: Floats) -> Floats:
+    array.flags.writeable = False
+    return array
