@@ -223,7 +223,7 @@ def test_the_front_door_takes_calibrate():
         np.arange(500) % 64, bins=64, range=(0, 64), epsilon=1, method="sa", calibrate="0.2"
     )
     assert release.parameters["shares"]["calibrate"] == "1/5"
-    small = dphist.from_counts([3, 4, 5], epsilon="0.0000001", method="uniform", calibrate="0.1")
+    small = dphist.from_counts([3, 4, 5], epsilon="0.000001", method="uniform", calibrate="0.1")
     assert np.isfinite(small.intervals()[0]).all()
 
 
