@@ -139,6 +139,8 @@ class TestPipelines:
     def test_shares_must_add_up_to_one(self):
         with pytest.raises(UsageError, match="add up to 1"):
             Split(initialize="0.5", estimate="0.4")
+        with pytest.raises(UsageError, match="add up to 1"):
+            Split(initialize="0.5", estimate="0.6")
         assert Split(initialize=0.1, partition=0.2, estimate=0.7).partition == Fraction(1, 5)
 
     @pytest.mark.parametrize("bad", [-0.1, 1.5, "x", None, True, float("nan"), float("inf"), "1/0"])

@@ -93,7 +93,7 @@ def audit(
             independent.
         claim: the promised epsilon, for one unit.
         pair: two histograms that differ by one unit; by default the worst of some that are searched.
-        runs: how often the mechanism runs on each of the pair; the search takes about as many again.
+        runs: how often the mechanism runs on each of the pair; the search takes two or three times as many.
         beta: how likely the bound may be too high.
         bins: how many bins the searched histograms have.
         unit: how many records one unit has at the most, in one bin or in several.
@@ -188,7 +188,7 @@ def _search(look: _Looker, tried: list[Pair], runs: int) -> Pair:
     """Return the pair that small audits find worst; pairs share the runs on the histograms they share."""
     while len(tried) > 1:
         histograms = {x.tobytes(): x for pair in tried for x in pair}
-        each = max(min(LEAST_RUNS, runs // 10), 2 * runs // 3 // len(histograms)) // 2 * 2
+        each = max(min(LEAST_RUNS, runs // 10), runs // len(histograms)) // 2 * 2
         seen = {key: look(x, each) for key, x in histograms.items()}
         if len(np.unique(np.concatenate(list(seen.values())), axis=0)) == 1:
             break  # it says the same whatever it is given
@@ -196,8 +196,8 @@ def _search(look: _Looker, tried: list[Pair], runs: int) -> Pair:
         for i, pair in enumerate(tried):
             halves = np.split(_columns(pair, [seen[x.tobytes()] for x in pair]), 2, axis=1)
             for learned, judged in (halves, halves[::-1]):
-                event = _learn(learned, learned, 0.1)  # a rough beta: nothing is claimed here
-                promise[i] += _gain([event.score(s) for s in judged], event.threshold, event.upwards, 0.1)
+                event = _learn(learned, learned, 0.3)  # a rough beta: nothing is claimed here
+                promise[i] += _gain([event.score(s) for s in judged], event.threshold, event.upwards, 0.3)
         tried = [tried[i] for i in np.argsort(-promise, kind="stable")[: -(-len(tried) // _KEEP)]]
     return tried[0]
 
