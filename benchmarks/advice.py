@@ -27,7 +27,7 @@ from benchmarks.core import Row, _report, _row, _run, _say
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.methods.catalogue import METHODS, make_pipeline
+from dphist.methods.catalogue import METHODS, choose, make_pipeline
 from dphist.planning.advise import FIXED, advise
 from dphist.planning.preview import simulated_values
 from dphist.privacy.counts import Counts
@@ -46,9 +46,8 @@ WORKLOADS = ("points", "random", "prefixes")
 EPSILONS = ("0.01", "0.1", "1")
 TARGETS = {"points": (1, 10, 100), "random": (10, 100, 1000), "prefixes": (10, 100, 1000)}
 TRIALS, PILOT, NEAR = 40, 3, 1.5  # trials of the true error, for methods that are near the best of a pilot
-SAME = {"stgahp", "partition+laplace", "laplace"}  # other names of methods in the list
-SLOW = {"s1", "o+s1", "s1+mm", "s1+pmm", "dawa-all", "structurefirst"}  # of these a quarter of the trials
-CHOICE = {"auto"}  # no method of its own
+SAME = {"laplace", "auto"}  # identity but for its steps, and one of the others
+SLOW = set(choose(lambda m: m.cost == "quadratic"))  # of these a quarter of the trials
 REPEATS = 3  # of the times
 ABOUT = """# Advice against the truth
 
@@ -190,7 +189,7 @@ def _cell(path: Path, name: str, workload: str, epsilon: str, *, quick: bool) ->
     counts = _real(path)
     advice = advise(4096, scale=counts.values.sum(), epsilon=epsilon, workload=workload, like=NEAREST[name])
     advised = [row.method for row in advice.rows[:3]]
-    leave = SAME | CHOICE | (SLOW if quick else set())
+    leave = SAME | (SLOW if quick else set())
     names = [m.name for m in METHODS if m.name not in leave]
     pilot = {m: _true(counts, m, workload, epsilon, 1 if m in SLOW else PILOT) for m in names}
     limit = NEAR * min(pilot.values())

@@ -38,7 +38,6 @@ from dphist.steps.order import hilbert
 
 VERSION = 1
 OUT = Path("build/auto")
-ALIASES = ("stgahp", "partition+laplace")  # second names of ahp and sa
 EXAMPLES = {"line": 300, "grid": 80}
 SIZES = {"line": (64, 256, 1024, 1024, 4096, 4096, 16384), "grid": (8, 16, 32, 64, 64, 128)}
 EPSILONS = ("0.01", "0.1", "1")
@@ -359,7 +358,7 @@ def made_up(out: Path, *, count: int, jobs: int) -> Iterator[Row]:
 def real(folder: Path, out: Path, *, jobs: int, trials: int) -> Iterator[Row]:
     """Hold the method against every other one on real histograms."""
     sources = data.folder(folder, dims=1)
-    methods = [name for name in CATALOGUE if name not in ALIASES]
+    methods = list(CATALOGUE)
     workloads = tuple(WORKLOADS["line"].values())
     first = grid.run(grid.Grid(sources, EPSILONS, workloads, methods, 3).cells(), out=out, jobs=jobs)
     cell = ("dataset", "epsilon", "workload")

@@ -25,17 +25,17 @@ from dphist.domain.groups import Floats
 from dphist.domain.workload import Ranges, random
 from dphist.errors import UsageError
 from dphist.lab.data import DPBENCH, Source, folder, shapes_as
-from dphist.methods.catalogue import make_pipeline
+from dphist.methods.catalogue import choose, make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated
 from dphist.uncertainty.calibrated import Calibrated
 from dphist.uncertainty.margins import bin_margins
 
-METHODS = ("ahp", "sdahp", "sdwf", "dawa", "dawa2", "sa", "s2", "s2+h", "s1+pmm")
+METHODS = choose(lambda m: m.intervals == "calibrated" and 1 in m.usual)
 SHAPES = ("uniform", "smooth", "steps", "power-sorted", "power-shuffled", "sparse", "hourly", "heaps")
 EPSILONS = ("0.01", "0.1", "1")
-SLOW = {"s1+pmm": 2}  # all intervals take a second: so many times fewer releases
+SLOW = dict.fromkeys(choose(lambda m: m.cost == "quadratic"), 2)  # so many times fewer releases
 QUERIES, LEVEL = 1000, 0.95
 LEAST, MOST, JOINT = 0.90, 0.995, 0.93
 N, SCALE = 4096, 1_000_000  # of the made-up histograms

@@ -26,16 +26,16 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels.partition import changepoints, costs, deviations, l1_search, segments
 from dphist.lab.data import DPBENCH
-from dphist.methods.catalogue import CATALOGUE, make_pipeline
+from dphist.methods.catalogue import choose, make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.steps import formulas, partition
 from dphist.uncertainty import noise_law
 
 EPSILONS = ("0.01", "0.1", "1")
 SORTED = ("sdahp", "sdwf", "ahp-optimal")
-METHODS = (
-    *("identity", "gahp", "sgahp", "ahp", "ahp-optimal", "ahp-empirical", "sdahp", "sdwf", "sdahp-pow2"),
-    *("sdwf-pow2", "dpc", "sdpc", "sdawa", "s1", "sa", "s2", "o+s1", "o+sa", "o+s2"),
+METHODS = choose(
+    lambda m: m.family in ("sorted", "runs") or m.name == "identity",
+    lambda m: m.cost in ("near-linear", "quadratic"),
 )
 CHOSEN = ("s2", "sdwf", "sdahp")  # tried with penalty="auto"
 GB = 1 << 30
@@ -223,7 +223,7 @@ def quality(shapes: dict[str, Ints], *, trials: int) -> Iterator[Row]:
     table: dict[tuple[str, str], dict[str, float]] = {}
     for epsilon in EPSILONS:
         for shape, counts in shapes.items():
-            methods: dict[str, str | Pipeline] = {m: m for m in METHODS if m in CATALOGUE}
+            methods: dict[str, str | Pipeline] = {m: m for m in METHODS}
             methods |= {f"{m}, auto": _auto(m, counts.size) for m in ("s2", "sdwf")}
             for name, method in methods.items():
                 error = _error(counts, method, epsilon, trials)

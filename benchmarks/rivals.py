@@ -18,14 +18,15 @@ import numpy as np
 
 from benchmarks.core import Row, _report, _row, _run, _say
 from dphist.domain.groups import Ints
+from dphist.methods.catalogue import choose
 
-LINE = (
-    *("identity", "noisefirst", "structurefirst", "php", "efpa", "gs", "privelet", "hay", "hb"),
-    *("geometric-tree", "mwem", "dpcube", "quadtree", "hybridtree", "uniformgrid", "adaptivegrid"),
-)
-GRID = (
-    *("identity", "privelet", "hay", "hb", "geometric-tree", "mwem", "dpcube"),
-    *("quadtree", "hybridtree", "uniformgrid", "adaptivegrid"),
+# Everybody's methods that DAWA, SORTaki and the paper on engineering compare with their own, and not ours.
+OWN = ("SORTaki", "DAWA", "TKDE 2019", "SDM 2014", "dphist")
+RIVALS = choose(lambda m: not any(paper in m.citation for paper in OWN))
+LINE = choose(lambda m: m.name in RIVALS and 1 in m.dimensions)
+GRID = choose(
+    lambda m: m.name in RIVALS and m.family not in ("sorted", "runs"),
+    lambda m: 2 in m.dimensions and m.cost != "quadratic",
 )
 BINS, SIDE = 1 << 17, 1024
 SECONDS, MEGABYTES = 10.0, 2048.0

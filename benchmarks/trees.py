@@ -26,7 +26,7 @@ from dphist.domain.workload import AllRanges, Prefixes, Ranges, Workload
 from dphist.kernels.trees import tree as trees
 from dphist.kernels.trees import tuning, variances
 from dphist.lab.data import DPBENCH
-from dphist.methods.catalogue import make_pipeline
+from dphist.methods.catalogue import choose, make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
@@ -36,8 +36,10 @@ from dphist.steps.protocols import Estimated
 EPSILONS = ("0.01", "0.1", "1")
 QUERIES = 2000
 GB = 1 << 30
-METHODS = (*("dawa", "dawa2", "greedyh", "greedyh-tuned", "hats", "h", "hb", "s2+h", "s1+pmm", "identity"),)
-SLOW = {"s1+pmm": 10}  # all intervals take a second: so many times fewer trials
+METHODS = choose(
+    lambda m: m.family in ("tree", "runs and tree") or m.name == "identity",
+    lambda m: bool(m.usual) or not m.data_dependent,
+)
 # The best public results for the same ranges, DAWA's partition noise doubled but its single bins still bare;
 # behind them, at which epsilons a tree was best.
 PUBLIC = {
@@ -220,13 +222,12 @@ def real(folder: Path, *, trials: int) -> Iterator[Row]:
         for i, epsilon in enumerate(EPSILONS):
             errors = {}
             for method in METHODS:
-                runs = -(-trials // SLOW.get(method, 1))
                 exact = _expected_error(counts, method, epsilon, queries)
                 # A tree's error does not depend on the data: it is worked out.
-                errors[method] = exact or _mean_error(counts, method, epsilon, queries, runs, seed=i)
+                errors[method] = exact or _mean_error(counts, method, epsilon, queries, trials, seed=i)
                 what = f"{name}, epsilon {epsilon}: mean absolute error of {QUERIES} random ranges"
                 what += ", worked out" if exact else ""
-                yield _row(f"error of {method}", what, counts.size, runs, errors[method], "records")
+                yield _row(f"error of {method}", what, counts.size, trials, errors[method], "records")
             best, won = PUBLIC.get(name, ((math.nan,) * 3, ()))
             line = f"{name:11}{epsilon:>8}{best[i]:>8}"
             lines.append(line + "".join(f"{errors[m]:10.4g}" for m in METHODS))

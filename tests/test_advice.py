@@ -102,7 +102,7 @@ class TestEpsilon:
     def test_domains_in_all_their_forms(self, domain):
         assert advise(domain, scale=10_000, epsilon=1, methods=FEW).rows == ask(epsilon=1).rows
 
-    @pytest.mark.parametrize("method", sorted(set(advice.FIXED)))
+    @pytest.mark.parametrize("method", [m for m in advice.FIXED if 1 in CATALOGUE[m].dimensions])
     def test_errors_that_are_said_not_to_depend_on_the_data_do_not(self, method):
         found = [ask(epsilon="0.1", like=like, methods=[method]).best.error for like in ("sparse", "smooth")]
         assert found[0] == pytest.approx(found[1], rel=1e-6)

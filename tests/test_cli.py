@@ -295,7 +295,8 @@ def test_an_interrupted_run_leaves_ledger_and_outputs_whole(here):
 def test_methods_and_help_and_version():
     assert "identity" in dphist("methods").stdout
     rows = json.loads(dphist("methods", "--json").stdout)
-    assert {"name", "summary", "citation"} == set(rows[0])
+    assert {"name", "summary", "citation", "family", "intervals", "suits", "aliases"} < set(rows[0])
+    assert [row["name"] for row in rows if "stgahp" in row["aliases"]] == ["ahp"]
     for flag in ("-h", "--help"):
         shown = dphist(flag).stdout
         assert "publish" in shown and "3 the ledger refuses" in shown and "130 interrupted" in shown

@@ -8,11 +8,13 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dphist.domain import Domain, Integers
 from dphist.errors import DataError, DphistError, OutputError, UsageError
 from dphist.lab import compare, grid, page
 from dphist.methods import catalogue
@@ -104,8 +106,8 @@ def test_the_default_methods_suit_the_dimensions(here):
     np.save("plane.npy", np.ones((8, 8), int))
     asked = compare.ask(files=[Path()], trials=2)
     assert {s.source.name: s.methods for s in asked.subjects} == {
-        "line": compare.LINE,
-        "plane": compare.PLANE,
+        name: catalogue.usual(Domain(tuple(Integers(0, n - 1) for n in shape)))
+        for name, shape in {"line": (16,), "plane": (8, 8)}.items()
     }
     everything = compare.ask(files=[Path("line.npy")], methods=["all"])
     assert everything.subjects[0].methods == tuple(compare.CATALOGUE)
@@ -193,7 +195,7 @@ def test_public_data_is_warned_of_and_a_failed_method_shown(here, monkeypatch):
     def broken(domain):
         raise ZeroDivisionError("it <broke>")
 
-    monkeypatch.setitem(catalogue.CATALOGUE, "efpa", catalogue.Method("efpa", broken, "", ""))
+    monkeypatch.setitem(catalogue.CATALOGUE, "efpa", replace(catalogue.CATALOGUE["efpa"], build=broken))
     np.save("plane.npy", np.full((8, 8), 50))
     ask = ("compare", "--data", "plane.npy", "--epsilon", "1", "--trials", "2", *QUIET, "--method")
     run = dphist(*ask, "identity,efpa", "--workload", "rectangles:20", "--out", "c")

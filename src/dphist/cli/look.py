@@ -102,11 +102,11 @@ def methods(as_json: JsonFlag = False) -> None:
     from dphist.methods.catalogue import METHODS
 
     if as_json:
-        rows = [{"name": m.name, "summary": m.summary, "citation": m.citation} for m in METHODS]
-        show(json.dumps(rows, indent=2))
+        show(json.dumps([{n: v for n, v in vars(m).items() if n != "build"} for m in METHODS], indent=2))
         return
-    header = ("method", "what it does", "published by")
-    print_table(header, [(m.name, m.summary, m.citation) for m in METHODS], fold=header[1:])
+    header = ("method", "what it does", "facts", "published by")
+    rows = [(" = ".join((m.name, *m.aliases)), m.summary, "; ".join(m.facts), m.citation) for m in METHODS]
+    print_table(header, rows, fold=header[1:])
 
 
 def audit(

@@ -23,7 +23,7 @@ from dphist.errors import DataError, OutputError, UsageError, did_you_mean
 from dphist.lab import data, grid, metrics
 from dphist.lab.data import Source
 from dphist.lab.grid import Cell
-from dphist.methods.catalogue import CATALOGUE
+from dphist.methods.catalogue import CATALOGUE, find, usual
 from dphist.planning import shapes
 from dphist.privacy.ledger import parse_epsilon
 
@@ -34,10 +34,6 @@ METRICS = {
     "scaled": "mean squared error of a query, over the number of records",
     "kl": "KL divergence of the published shares from the true ones",
 }
-# One or two of every kind, so that a first look misses no idea; some work on grids alone.
-LINE = ("identity", "uniform", "ahp", "sdahp", "sdwf", "s2", "sa", "s2+h", "dawa", "dawa2", "hb", "hats")
-GRIDS = ("quadtree", "hybridtree", "uniformgrid", "adaptivegrid")
-PLANE = ("identity", "uniform", "ahp", "sdwf", "dawa", "dawa2", "privelet", "dpcube", *GRIDS)
 MARK, KIND = "comparison.json", "dphist-comparison"
 _CELL = ("dataset", "epsilon")
 
@@ -171,7 +167,7 @@ def ask(
         files: public histograms: .npy or .csv files, or folders of them.
         like: data described in words, such as ``n=4096 scale=1e6 sparse``.
         samples: how many samples are drawn of each description; the trials are spread over them.
-        methods: catalogue names, or ``all``; none means a dozen that suits each dataset.
+        methods: catalogue names, or ``all``; none means those that are usual for each dataset.
     """
     if not files and not like:
         raise UsageError(
@@ -200,8 +196,7 @@ def ask(
             make_workload(workload, domain)
         except UsageError as error:
             raise UsageError(f"{source.name}: {error}") from None
-        suited = LINE if counts.ndim == 1 else PLANE
-        subjects.append(Subject(source, counts.size, int(counts.sum()), wanted or suited, runs))
+        subjects.append(Subject(source, counts.size, int(counts.sum()), wanted or usual(domain), runs))
     return Question(tuple(subjects), tuple(spent), workload, trials, metric)
 
 
@@ -298,8 +293,7 @@ def _methods(names: Sequence[str]) -> tuple[str, ...]:
     """Return the methods named, each once; none if none are."""
     wanted = [name for name in dict.fromkeys(names) if name != "all"]
     for name in wanted:
-        if name not in CATALOGUE:
-            raise UsageError(f"there is no method {name!r}. {did_you_mean(name, CATALOGUE)}")
+        find(name)
     return tuple(CATALOGUE) if "all" in names else tuple(wanted)
 
 

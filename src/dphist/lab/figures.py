@@ -15,6 +15,7 @@ from typing import Any
 
 from dphist.charts.picture import CONFIG, INK, SCHEMA, TIP, Picture, Spec
 from dphist.errors import UsageError
+from dphist.methods.catalogue import METHODS
 
 Row = Mapping[str, Any]
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -25,18 +26,6 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 WIDE, HIGH = 340, 250  # one of several panels; a single one is larger
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 LETTER = 6.3  # how wide a letter of a label is, in pixels at 11 points
-
-# One line per family: the colour says which, and the mark which member.
-_FAMILIES: tuple[tuple[int, str], ...] = (
-    (0, "identity uniform gs quadtree mwem mwem-tuned auto"),
-    (1, "s1 sa s2 s2-auto noisefirst structurefirst gahp uniformgrid"),
-    (5, "o+s1 o+sa o+s2 ahp ahp-optimal efpa ahp-empirical dpcube"),
-    (3, "s1+mm sa+mm s2+mm greedyh hay hb privelet sgahp"),
-    (4, "s1+pmm sa+pmm s2+pmm sdahp sdwf sdahp-pow2 hybridtree php"),
-    (2, "s1+h sdpc s2+h h dawa dawa-all sdawa dpc"),
-    (6, "dawa2 greedyh-tuned hats sdwf-auto sdwf-pow2 laplace"),
-    (7, "partition+laplace partition+uniform partition+geometric stgahp geometric-tree adaptivegrid"),
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,10 @@ def _style(colour: int, mark: int) -> Style:
     return Style(COLOURS[colour], MARKS[mark], tuple(DASHES[mark % len(DASHES)]))
 
 
-STYLES = {name: _style(c, m) for c, names in _FAMILIES for m, name in enumerate(names.split())}
+# The catalogue lists family by family, so that members of one have the same or neighbouring colours.
+STYLES = {
+    name: _style(*divmod(k, len(MARKS))) for k, m in enumerate(METHODS) for name in (m.name, *m.aliases)
+}
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:

@@ -1,7 +1,8 @@
-"""The catalogue: published name -> pipeline, a sentence each.
+"""The catalogue: every method with its pipeline and the facts that choose between methods.
 
-A mechanism is built for a domain, because a few choose a public parameter from its size; none looks at
-data. ``dphist methods`` prints this table.
+A pipeline is built for a domain, because a few methods choose a public parameter from its size; none looks at
+data. ``dphist methods`` prints this table, docs/methods/README.md repeats it, and whoever needs a list of
+methods asks `choose` for one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction as F  # noqa: N817 - shares read like numbers
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from dphist.domain import Domain
 from dphist.errors import UsageError, did_you_mean
@@ -28,30 +30,98 @@ from dphist.steps import (
 )
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
+Kind = Literal["points", "ranges", "prefixes"]
+Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
+MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
+
 
 @dataclass(frozen=True)
 class Method:
-    """One line of the catalogue."""
+    """One line of the catalogue.
+
+    Args:
+        summary: what it does, in a sentence.
+        citation: who published it.
+        build: makes the pipeline for a domain.
+        family: the idea behind it. ``sorted`` groups bins of similar counts, ``runs`` groups neighbours,
+            ``runs and tree`` measures a tree over such groups, ``selection`` repeats private selections.
+        dimensions: the numbers of axes it can serve.
+        data_dependent: whether its error depends on the counts; otherwise it is known beforehand.
+        cost: how the time of a run grows with the number of bins: near-linear, near-linear and ``repeated``
+            about log n times, ``slow``, which is more often than that, or quadratic.
+        time: the same in formulas, for n bins and m queries.
+        most_bins: the most bins that it serves, or None.
+        suits: the kinds of queries that it is for.
+        intervals: what those of a release rest on by default: the exact law of the noise, its variance and
+            the normal law, errors measured with a part of epsilon (``calibrated``), or ``none``.
+        usual: for which numbers of axes `advise` and `compare` try it unless told otherwise: it was best
+            somewhere on generated shapes of three sizes, or is well known.
+        aliases: other names under which papers know it.
+    """
 
     name: str
-    build: Callable[[Domain], Pipeline]
     summary: str
     citation: str
+    build: Callable[[Domain], Pipeline]
+    family: Family
+    dimensions: tuple[int, ...] = (1, 2)
+    data_dependent: bool = True
+    cost: Literal["near-linear", "repeated", "slow", "quadratic"] = "near-linear"
+    time: str = "O(n log n)"
+    most_bins: int | None = None
+    suits: tuple[Kind, ...] = ("points",)
+    intervals: Literal["exact", "normal", "calibrated", "none"] = "calibrated"
+    usual: tuple[int, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it is for, what it serves, what its intervals rest on and its cost, in words."""
+        domains = " and ".join(("lines", "grids")[d - 1] for d in self.dimensions)
+        up_to = f", up to {self.most_bins:,} bins" if self.most_bins else ""
+        error = "" if self.data_dependent else ", error known beforehand"
+        return ", ".join(self.suits), domains, f"{self.intervals} intervals{error}", f"{self.time}{up_to}"
+
+    def serves(self, domain: Domain) -> bool:
+        """Return whether it can publish histograms over a domain."""
+        return len(domain.axes) in self.dimensions and domain.n <= (self.most_bins or domain.n)
 
 
-def identity(domain: Domain) -> Pipeline:
-    """Noise on every bin."""
-    return Pipeline(partition=partition.Singletons(), estimate=estimate.GroupMeans())
+def choose(*where: Callable[[Method], bool]) -> tuple[str, ...]:
+    """Return the names of the methods for which every condition holds, in the order of the catalogue.
+
+    >>> choose(lambda m: m.family == "grid", lambda m: 1 not in m.dimensions)
+    ('quadtree', 'hybridtree')
+    """
+    return tuple(m.name for m in METHODS if all(holds(m) for holds in where))
 
 
-def laplace(domain: Domain) -> Pipeline:
-    """Noise on every bin, in steps far below one record."""
-    return Pipeline(partition=partition.Singletons(), estimate=transforms.FineMeans())
+def usual(domain: Domain) -> tuple[str, ...]:
+    """Return the methods that are compared for a domain unless others are named; few for very many bins."""
+    return choose(
+        lambda m: len(domain.axes) in m.usual and m.serves(domain),
+        lambda m: m.cost == "near-linear" or domain.n <= MANY_BINS,
+    )
 
 
-def uniform(domain: Domain) -> Pipeline:
-    """A noisy total, spread evenly."""
-    return Pipeline(partition=partition.Whole(), estimate=estimate.GroupMeans())
+def find(name: str) -> Method:
+    """Return the method of a name or an alias."""
+    known = ALIASES.get(name, name)
+    if known not in CATALOGUE:
+        raise UsageError(f"there is no method {name!r}. {did_you_mean(name, [*CATALOGUE, *ALIASES])}")
+    return CATALOGUE[known]
+
+
+def make_pipeline(method: str | Pipeline, domain: Domain) -> Pipeline:
+    """Return the pipeline of a catalogue name or alias; a pipeline is returned as it is."""
+    if isinstance(method, Pipeline):
+        return method
+    if not isinstance(method, str):
+        raise UsageError(f"method must be a catalogue name or a Pipeline, not {method!r}.")
+    return replace(find(method).build(domain), name=method)
+
+
+# ---- pipelines ------------------------------------------------------------------------------------------
 
 
 def _line(domain: Domain) -> Orderer:
@@ -72,129 +142,29 @@ def _sorted(
     )
 
 
-def ahp(domain: Domain) -> Pipeline:
-    """Thresholded noisy counts, sorted, greedy clusters, one noisy mean per cluster."""
-    return _sorted(
-        partition.AhpGreedy(), estimate.GroupMeans(), F("0.5"), initializer=initialize.Thresholded()
-    )
+def _ahp(partitioner: Partitioner) -> Pipeline:
+    """Return a method that zeroes small noisy counts and sorts the bins before it groups them."""
+    return _sorted(partitioner, estimate.GroupMeans(), F("0.5"), initializer=initialize.Thresholded())
 
 
-def ahp_optimal(domain: Domain) -> Pipeline:
-    """AHP with the clusters of least error of all."""
-    best = partition.Optimal(formula=formulas.Ahp())
-    return _sorted(best, estimate.GroupMeans(), F("0.5"), initializer=initialize.Thresholded())
-
-
-def ahp_empirical(domain: Domain) -> Pipeline:
-    """AHP with the best of four rules of thumb for the number of clusters."""
-    return _sorted(
-        partition.Empirical(), estimate.GroupMeans(), F("0.5"), initializer=initialize.Thresholded()
-    )
-
-
-def gahp(domain: Domain) -> Pipeline:
-    """Noisy counts in the order given, greedy groups."""
+def _along(domain: Domain, partitioner: Partitioner, estimator: Estimator, share: F) -> Pipeline:
+    """Return a method that groups neighbours for free by their rough counts, and estimates."""
     return Pipeline(
         initialize=initialize.Noisy(),
         order=_line(domain),
-        partition=partition.Greedy(formula=formulas.Ahp()),
-        split=Split(initialize=F("0.5"), estimate=F("0.5")),
+        partition=partitioner,
+        estimate=estimator,
+        split=Split(initialize=share, estimate=1 - share),
     )
 
 
-def sgahp(domain: Domain) -> Pipeline:
-    """Sorted noisy counts, greedy groups."""
-    return _sorted(partition.Greedy(formula=formulas.Ahp()), estimate.GroupMeans(), F("0.5"))
-
-
-def sdahp(domain: Domain) -> Pipeline:
-    """Sorted noisy counts, the best groups, one noisy mean each."""
-    return _sorted(partition.Optimal(formula=formulas.Unbiased()), estimate.GroupMeans(), F("0.9"))
-
-
-def sdwf(domain: Domain) -> Pipeline:
-    """Sorted noisy counts, the best groups, rough and fresh means weighted."""
-    best = partition.Optimal(formula=formulas.Unbiased(weighted=True))
-    return _sorted(best, estimate.WeightedMeans(), F("0.9"))
-
-
-def sdahp_pow2(domain: Domain) -> Pipeline:
-    """The published approximation of sdahp."""
-    return _sorted(partition.PowersOfTwo(formula=formulas.Unbiased()), estimate.GroupMeans(), F("0.9"))
-
-
-def sdwf_pow2(domain: Domain) -> Pipeline:
-    """The published approximation of sdwf."""
-    powers = partition.PowersOfTwo(formula=formulas.Unbiased(weighted=True))
-    return _sorted(powers, estimate.WeightedMeans(), F("0.9"))
-
-
-def dpc(domain: Domain) -> Pipeline:
-    """Noisy counts, kd-tree groups, rough and fresh means weighted."""
-    return Pipeline(
-        initialize=initialize.Noisy(),
-        order=_line(domain),
-        partition=partition.KdTree(),
-        estimate=estimate.WeightedMeans(),
-        split=Split(initialize=F("0.9"), estimate=F("0.1")),
-    )
-
-
-def sdpc(domain: Domain) -> Pipeline:
-    """Sorted noisy counts, kd-tree groups, rough and fresh means weighted."""
-    return _sorted(partition.KdTree(), estimate.WeightedMeans(), F("0.9"))
-
-
-def sdawa(domain: Domain) -> Pipeline:
-    """Sorted by noisy counts, the private L1 partition, rough and fresh means weighted."""
+def _sdawa(domain: Domain) -> Pipeline:
     return Pipeline(
         initialize=initialize.Noisy(),
         order=order.ByNoisyCount(),
         partition=partition.L1(),
         estimate=estimate.WeightedMeans(),
         split=Split(initialize=F("0.9"), partition=F("0.025"), estimate=F("0.075")),
-    )
-
-
-def s1(domain: Domain) -> Pipeline:
-    """The private L1 partition over all intervals, one noisy mean per group."""
-    return _smoothed(domain, partition.L1(candidates="all"), estimate.GroupMeans())
-
-
-def sa(domain: Domain) -> Pipeline:
-    """The private L1 partition over intervals of power-of-two sizes."""
-    return _smoothed(domain, partition.L1(), estimate.GroupMeans())
-
-
-def s2(domain: Domain) -> Pipeline:
-    """Noisy counts, the groups of least squared error, one noisy mean per group."""
-    return _smoothed(domain, partition.Optimal(formula=formulas.Constant()), estimate.GroupMeans())
-
-
-def s2_auto(domain: Domain) -> Pipeline:
-    """S2 with the penalty per group that noisy counts, halved, say is best."""
-    return _smoothed(
-        domain,
-        partition.Optimal(formula=formulas.Constant(), penalty="auto"),
-        estimate.GroupMeans(),
-    )
-
-
-def sdwf_auto(domain: Domain) -> Pipeline:
-    """sdwf with the penalty per group that noisy counts, halved, say is best."""
-    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="auto")
-    return _sorted(best, estimate.WeightedMeans(), F("0.9"))
-
-
-def wf_auto(domain: Domain) -> Pipeline:
-    """sdwf-auto with neighbouring bins grouped, nothing sorted."""
-    best = partition.Optimal(formula=formulas.Unbiased(weighted=True), penalty="cautious")
-    return Pipeline(
-        initialize=initialize.Noisy(),
-        order=_line(domain),
-        partition=best,
-        estimate=estimate.WeightedMeans(),
-        split=Split(initialize=F("0.98"), estimate=F("0.02")),
     )
 
 
@@ -208,19 +178,32 @@ def _ordered_l1(candidates: Literal["all", "powers"]) -> Pipeline:
     )
 
 
-def o_s1(domain: Domain) -> Pipeline:
-    """Bins ordered privately, then S1."""
-    return _ordered_l1("all")
+def _selected(domain: Domain, partitioner: Partitioner) -> Pipeline:
+    """Return groups by private selection with half the budget, one noisy total each with the other."""
+    return Pipeline(
+        order=_line(domain), partition=partitioner, split=Split(partition=F("0.5"), estimate=F("0.5"))
+    )
 
 
-def o_sa(domain: Domain) -> Pipeline:
-    """Bins ordered privately, then S~."""
-    return _ordered_l1("powers")
+def _smoothed(domain: Domain, partitioner: Partitioner, estimator: Estimator) -> Pipeline:
+    """Return groups of neighbours by a quarter of the budget, and an estimate over them by the rest."""
+    if not partitioner.spends:
+        return _along(domain, partitioner, estimator, F("0.25"))
+    return Pipeline(
+        order=_line(domain),
+        partition=partitioner,
+        estimate=estimator,
+        split=Split(partition=F("0.25"), estimate=F("0.75")),
+    )
 
 
-def o_s2(domain: Domain) -> Pipeline:
-    """Bins ordered privately, then S2 on the same noisy counts."""
-    return _sorted(partition.Optimal(formula=formulas.Constant()), estimate.GroupMeans(), F("0.65"))
+def _dawa2(domain: Domain) -> Pipeline:
+    return Pipeline(
+        order=_line(domain),
+        partition=partition.Splits(),
+        estimate=estimate.Hats(),
+        split=Split(partition=F("0.15"), estimate=F("0.85")),
+    )
 
 
 def _tree(domain: Domain, tree: Estimator) -> Pipeline:
@@ -228,35 +211,7 @@ def _tree(domain: Domain, tree: Estimator) -> Pipeline:
     return Pipeline(order=_line(domain), estimate=tree)
 
 
-def _smoothed(domain: Domain, partitioner: Partitioner, tree: Estimator) -> Pipeline:
-    """Return groups by a quarter of the budget, and a tree over them by the rest."""
-    paid = partitioner.spends
-    return Pipeline(
-        initialize=initialize.Nothing() if paid else initialize.Noisy(),
-        order=_line(domain),
-        partition=partitioner,
-        estimate=tree,
-        split=Split(
-            initialize=F(0) if paid else F("0.25"),
-            partition=F("0.25") if paid else F(0),
-            estimate=F("0.75"),
-        ),
-    )
-
-
-def h(domain: Domain) -> Pipeline:
-    """A 16-ary tree, even budgets, the root left out."""
-    return _tree(domain, estimate.Tree(branching=16))
-
-
-def hay(domain: Domain) -> Pipeline:
-    """A binary tree, even budgets, root included, made consistent."""
-    return _tree(domain, estimate.Tree(branching=2, root=True))
-
-
-def hb(domain: Domain) -> Pipeline:
-    """A tree with the branching that is best for random ranges of n bins, from n alone."""
-
+def _hb(domain: Domain) -> Pipeline:
     def error(b: int) -> float:  # Qardaji et al. 2013, the error of a range with consistency
         levels = 1
         while b**levels < domain.n:
@@ -266,109 +221,7 @@ def hb(domain: Domain) -> Pipeline:
     return _tree(domain, estimate.Tree(branching=min(range(2, 257), key=error)))
 
 
-def greedyh(domain: Domain) -> Pipeline:
-    """A tree tuned to the workload, no partition."""
-    return _tree(domain, estimate.WorkloadTree())
-
-
-def greedyh_tuned(domain: Domain) -> Pipeline:
-    """greedyh with our sweeps over its weights."""
-    return _tree(domain, estimate.WorkloadTree(weights="tuned"))
-
-
-def hats(domain: Domain) -> Pipeline:
-    """Single bins and overlapping triangles."""
-    return _tree(domain, estimate.Hats())
-
-
-def dawa(domain: Domain) -> Pipeline:
-    """The private L1 partition, then a tree tuned to the workload."""
-    return _smoothed(domain, partition.L1(), estimate.WorkloadTree())
-
-
-def dawa_all(domain: Domain) -> Pipeline:
-    """DAWA with all intervals as candidates."""
-    return _smoothed(domain, partition.L1(candidates="all"), estimate.WorkloadTree())
-
-
-def dawa2(domain: Domain) -> Pipeline:
-    """Groups split off a tree where bins differ, then hats or a tree tuned to the workload."""
-    return Pipeline(
-        order=_line(domain),
-        partition=partition.Splits(),
-        estimate=estimate.Hats(),
-        split=Split(partition=F("0.15"), estimate=F("0.85")),
-    )
-
-
-def partition_uniform(domain: Domain) -> Pipeline:
-    """DAWA's partition, a binary tree with even budgets."""
-    return _smoothed(domain, partition.L1(), estimate.Tree(branching=2, root=True))
-
-
-def partition_geometric(domain: Domain) -> Pipeline:
-    """DAWA's partition, a binary tree whose budgets grow towards the leaves."""
-    tree = estimate.Tree(branching=2, ratio=2 ** (1 / 3), root=True)
-    return _smoothed(domain, partition.L1(), tree)
-
-
-def noisefirst(domain: Domain) -> Pipeline:
-    """Noisy counts, the best number of best segments, means of the same noisy counts."""
-    # A segment costs its SSE and two variances: one the SSE lacks of noise, one the mean has. The least over
-    # all partitions is the least over k of the best k segments.
-    return Pipeline(
-        initialize=initialize.Noisy(),
-        order=_line(domain),
-        partition=partition.Optimal(formula=formulas.Unbiased(extra=1)),
-        estimate=estimate.RoughMeans(),
-        split=Split(initialize=F(1)),
-    )
-
-
-def _selected(domain: Domain, partitioner: Partitioner) -> Pipeline:
-    """Return groups by private selection with half the budget, one noisy total each with the other."""
-    return Pipeline(
-        order=_line(domain), partition=partitioner, split=Split(partition=F("0.5"), estimate=F("0.5"))
-    )
-
-
-def structurefirst(domain: Domain) -> Pipeline:
-    """Boundaries by private selection, one noisy mean per group."""
-    return _selected(domain, bisect.StructureFirst())
-
-
-def php(domain: Domain) -> Pipeline:
-    """Bisections by private selection, one noisy mean per group."""
-    return _selected(domain, bisect.PHp())
-
-
-def gs(domain: Domain) -> Pipeline:
-    """Bins sorted by noisy count, groups of one size, one noisy mean each."""
-    return _sorted(bisect.FixedSize(), estimate.GroupMeans(), F("0.5"))
-
-
-def efpa(domain: Domain) -> Pipeline:
-    """The lowest Fourier frequencies, their number chosen privately."""
-    return _tree(domain, transforms.Efpa())
-
-
-def privelet(domain: Domain) -> Pipeline:
-    """Haar wavelet coefficients with level weights, along both axes of a grid."""
-    return Pipeline(estimate=transforms.Privelet())
-
-
-def geometric_tree(domain: Domain) -> Pipeline:
-    """A binary tree whose budgets grow towards the leaves, made consistent."""
-    return _tree(domain, estimate.Tree(branching=2, ratio=2 ** (1 / 3), root=True))
-
-
-def mwem(domain: Domain) -> Pipeline:
-    """Ten times the worst-answered query, measured, and weights multiplied until they agree."""
-    return Pipeline(estimate=iterative.Mwem())
-
-
-def dpcube(domain: Domain) -> Pipeline:
-    """Noisy counts, kd-tree groups, least squares of rough and fresh counts."""
+def _dpcube(domain: Domain) -> Pipeline:
     return Pipeline(
         initialize=initialize.Noisy(),
         partition=grids.KdGrid(),
@@ -377,28 +230,11 @@ def dpcube(domain: Domain) -> Pipeline:
     )
 
 
-def quadtree(domain: Domain) -> Pipeline:
-    """Quarters of quarters with budgets that grow towards the cells, made consistent."""
-    return Pipeline(estimate=grids.QuadTree())
-
-
-def hybridtree(domain: Domain) -> Pipeline:
-    """A quadtree whose upper cuts are private medians."""
-    return Pipeline(estimate=grids.HybridTree())
-
-
-def uniformgrid(domain: Domain) -> Pipeline:
-    """Equal boxes, their number set by a noisy total, one noisy total each."""
+def _uniformgrid(domain: Domain) -> Pipeline:
     return Pipeline(partition=grids.UniformGrid(), split=Split(partition=F("0.05"), estimate=F("0.95")))
 
 
-def adaptivegrid(domain: Domain) -> Pipeline:
-    """A coarse grid, refined where its noisy counts are large."""
-    return Pipeline(estimate=grids.AdaptiveGrid())
-
-
-def auto(domain: Domain) -> Pipeline:
-    """A method chosen by the workload and private features, from a table learnt on made-up data."""
+def _auto(domain: Domain) -> Pipeline:
     trees = auto_step.trees_for(domain).values()
     names = dict.fromkeys(name for tree in trees for name in auto_step.leaves(tree))
     choices = tuple(variant(name, domain) for name in (*names, *({auto_step.UNREAD} - set(names))))
@@ -419,18 +255,36 @@ def variant(label: str, domain: Domain) -> Pipeline:
     )
 
 
+_MEANS = estimate.GroupMeans()
+_WEIGHTED = estimate.WeightedMeans()
 _S1 = partition.L1(candidates="all")
+_SA = partition.L1()
 _S2 = partition.Optimal(formula=formulas.Constant())
+_BEST = partition.Optimal(formula=formulas.Unbiased())
+_BEST_WEIGHTED = partition.Optimal(formula=formulas.Unbiased(weighted=True))
+_POWERS = partition.PowersOfTwo(formula=formulas.Unbiased())
+_POWERS_WEIGHTED = partition.PowersOfTwo(formula=formulas.Unbiased(weighted=True))
+_GREEDY = partition.Greedy(formula=formulas.Ahp())
 _MM = estimate.WorkloadTree(queries="ranges")
 _PMM = estimate.WorkloadTree(queries="prefixes")
 _PRUNED = estimate.Tree(branching=16, pruned=True)
+_EVEN = estimate.Tree(branching=2, root=True)
+_GROWING = estimate.Tree(branching=2, ratio=2 ** (1 / 3), root=True)
+# A segment costs its SSE and two variances: one the SSE lacks of noise, one the mean has. The least over all
+# partitions is the least over k of the best k segments.
+_NOISEFIRST = Pipeline(
+    initialize=initialize.Noisy(),
+    partition=partition.Optimal(formula=formulas.Unbiased(extra=1)),
+    estimate=estimate.RoughMeans(),
+    split=Split(initialize=F(1)),
+)
 
+# ---- the table ------------------------------------------------------------------------------------------
 
+_DWORK = "Dwork, McSherry, Nissim, Smith, TCC 2006"
 _AHP = "Zhang, Chen, Xu, Meng, Xie, SDM 2014"
 _SORTAKI = "Doudalis, Mehrotra, 2017 (SORTaki)"
 _DAWA = "Li, Hay, Miklau, Wang, PVLDB 2014 (DAWA)"
-_HATS = "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2018 (HDMM)"
-_HAY = "Hay, Rastogi, Miklau, Suciu, PVLDB 2010"
 _HIERARCHY = "Qardaji, Yang, Li, PVLDB 2013"
 _ENGINEERING = "Kellaris, Papadopoulos, Papadias, TKDE 2019"
 _XU = "Xu, Zhang, Xiao, Yang, Yu, Winslett, VLDB Journal 2013"
@@ -438,157 +292,160 @@ _ACS = "Acs, Castelluccia, Chen, ICDM 2012"
 _CORMODE = "Cormode, Procopiuc, Srivastava, Shen, Yu, ICDE 2012"
 _GRIDS = "Qardaji, Yang, Li, ICDE 2013"
 
+_LINES, _PLANES, _BOTH = (1,), (2,), (1, 2)
+_SHORT: tuple[Kind, ...] = ("points", "ranges")
+_LONG: tuple[Kind, ...] = ("ranges", "prefixes")
+_ANY: tuple[Kind, ...] = ("points", "ranges", "prefixes")
+_ALL_INTERVALS: Any = {"cost": "quadratic", "time": "O(n^2)", "most_bins": 1 << 16}  # as candidates
+
+# fmt: off
+_baseline = partial(Method, family="baseline", time="O(n)")
+_sorting = partial(Method, family="sorted")
+_runs = partial(Method, family="runs")
+_runs_tree = partial(Method, family="runs and tree", suits=_LONG)
+_trees = partial(Method, family="tree", data_dependent=False, time="O(n)", suits=_LONG, intervals="normal")
+_transform = partial(Method, family="transform")
+_selection = partial(Method, family="selection")
+_grid = partial(Method, family="grid", suits=("ranges",))
+
 METHODS = (
-    Method(
-        "identity",
-        identity,
-        "Noise on every bin: unbiased, exact error bars, no assumption about the data.",
-        "Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009",
-    ),
-    Method(
-        "laplace",
-        laplace,
-        "As identity with continuous noise, as published: to repeat the papers' baselines.",
-        "Dwork, McSherry, Nissim, Smith, TCC 2006",
-    ),
-    Method(
-        "uniform",
-        uniform,
-        "One noisy total spread evenly over all bins: the other extreme, for tiny budgets.",
+    _baseline("identity", "Noise on every bin: unbiased, exact error bars, no assumption about the data.",
+        f"{_DWORK}; Ghosh, Roughgarden, Sundararajan, STOC 2009", lambda d: Pipeline(), data_dependent=False,
+        intervals="exact", usual=_BOTH),
+    _baseline("laplace", "As identity with continuous noise, as published: to repeat the papers' baselines.",
+        _DWORK, lambda d: Pipeline(estimate=transforms.FineMeans()), data_dependent=False, intervals="exact"),
+    _baseline("uniform", "One noisy total spread evenly over all bins: the other extreme, for tiny budgets.",
         "Hay, Machanavajjhala, Miklau, Chen, Zhang, SIGMOD 2016 (baseline)",
-    ),
-    Method("ahp", ahp, "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.", _AHP),
-    Method("ahp-optimal", ahp_optimal, "AHP with the exact best clusters, in O(n log n).", _AHP),
-    Method("ahp-empirical", ahp_empirical, "AHP with exact clusters for four rules of thumb.", _AHP),
-    Method("gahp", gahp, "AHP's greedy groups of neighbouring bins, nothing sorted.", _SORTAKI),
-    Method("sgahp", sgahp, "AHP's greedy groups of sorted bins.", _SORTAKI),
-    Method("stgahp", ahp, "The same as ahp, under SORTaki's name for it.", _SORTAKI),
-    Method("sdahp", sdahp, "Sorted bins, exact best groups by the unbiased error, one mean each.", _SORTAKI),
-    Method("sdwf", sdwf, "As sdahp, with rough and fresh means weighted by their variances.", _SORTAKI),
-    Method("sdahp-pow2", sdahp_pow2, "As sdahp, with groups of power-of-two sizes (published).", _SORTAKI),
-    Method("sdwf-pow2", sdwf_pow2, "As sdwf, with groups of power-of-two sizes (published).", _SORTAKI),
-    Method("dpc", dpc, "DPCube's kd-tree groups with rough and fresh means weighted.", _SORTAKI),
-    Method("sdpc", sdpc, "As dpc, on sorted bins.", _SORTAKI),
-    Method("sdawa", sdawa, "DAWA's private partition on sorted bins, means weighted.", _SORTAKI),
-    Method("s1", s1, "Private L1 partition over all intervals; one mean per group.", _ENGINEERING),
-    Method("sa", sa, "Private L1 partition over power-of-two intervals (S~).", _ENGINEERING),
-    Method("s2", s2, "Noisy counts, groups of least squared error; one mean per group.", _ENGINEERING),
-    Method(
-        "s2-auto",
-        s2_auto,
-        "As s2, with a penalty per group chosen from the noisy counts (ours).",
-        _ENGINEERING,
-    ),
-    Method(
-        "sdwf-auto",
-        sdwf_auto,
-        "As sdwf, with a penalty per group chosen from the noisy counts (ours).",
-        _SORTAKI,
-    ),
-    Method(
-        "wf-auto",
-        wf_auto,
-        "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
-        _SORTAKI,
-    ),
-    Method("o+s1", o_s1, "Bins ordered privately, then s1; both steps paid for.", _ENGINEERING),
-    Method("o+sa", o_sa, "Bins ordered privately, then sa; both steps paid for.", _ENGINEERING),
-    Method("s1+mm", lambda d: _smoothed(d, _S1, _MM), "s1's groups, a tree for all ranges.", _ENGINEERING),
-    Method(
-        "sa+mm",
-        lambda d: _smoothed(d, partition.L1(), _MM),
-        "sa's groups, a tree for all ranges.",
-        _ENGINEERING,
-    ),
-    Method("s2+mm", lambda d: _smoothed(d, _S2, _MM), "s2's groups, a tree for all ranges.", _ENGINEERING),
-    Method(
-        "s1+pmm", lambda d: _smoothed(d, _S1, _PMM), "s1's groups, a tree for all prefixes.", _ENGINEERING
-    ),
-    Method(
-        "sa+pmm",
-        lambda d: _smoothed(d, partition.L1(), _PMM),
-        "sa's groups, a tree for all prefixes.",
-        _ENGINEERING,
-    ),
-    Method(
-        "s2+pmm", lambda d: _smoothed(d, _S2, _PMM), "s2's groups, a tree for all prefixes.", _ENGINEERING
-    ),
-    Method(
-        "s1+h",
-        lambda d: _smoothed(d, partition.L1(candidates="subtrees"), _PRUNED),
-        "A 16-ary tree cut off where the L1 error says that bins are alike.",
-        _ENGINEERING,
-    ),
-    Method(
-        "s2+h",
-        lambda d: _smoothed(d, partition.Subtrees(), _PRUNED),
-        "A 16-ary tree cut off where the squared error of noisy counts says so.",
-        _ENGINEERING,
-    ),
-    Method("h", h, "A 16-ary tree of totals with even budgets, made consistent.", _HIERARCHY),
-    Method("hb", hb, "As h, with the best branching for the number of bins.", _HIERARCHY),
-    Method("hay", hay, "A binary tree of totals with even budgets, made consistent.", _HAY),
-    Method("dawa", dawa, "Private L1 partition, then a tree tuned to the workload.", _DAWA),
-    Method("dawa-all", dawa_all, "DAWA with all intervals as candidate groups.", _DAWA),
-    Method("dawa2", dawa2, "DAWA's idea with splits from the root down and tuned weights (ours).", _DAWA),
-    Method("greedyh", greedyh, "A tree over all bins tuned to the workload, no partition.", _DAWA),
-    Method("greedyh-tuned", greedyh_tuned, "greedyh with our sweeps over its weights.", _DAWA),
-    Method("hats", hats, "Bins and overlapping triangles: best for all ranges or prefixes (ours).", _HATS),
-    Method("partition+laplace", sa, "DAWA's partition, one total per group.", _DAWA),
-    Method("partition+uniform", partition_uniform, "DAWA's partition, an even binary tree.", _DAWA),
-    Method(
-        "partition+geometric", partition_geometric, "DAWA's partition, a tree with growing budgets.", _DAWA
-    ),
-    Method("o+s2", o_s2, "Bins ordered privately, then s2 on the same noisy counts.", _ENGINEERING),
-    Method("noisefirst", noisefirst, "Noisy counts, best segments, means of the same noisy counts.", _XU),
-    Method("structurefirst", structurefirst, "Boundaries by private selection; one mean per group.", _XU),
-    Method("php", php, "Recursive bisection by private selection; one mean per group.", _ACS),
-    Method("efpa", efpa, "The lowest Fourier frequencies, their number chosen privately.", _ACS),
-    Method(
-        "gs",
-        gs,
-        "Bins ordered privately, groups of one fixed size.",
-        "Kellaris, Papadopoulos, PVLDB 2013 (GS, without sampling)",
-    ),
-    Method(
-        "privelet",
-        privelet,
-        "Haar wavelet coefficients with level weights, 1-D and 2-D.",
-        "Xiao, Wang, Gehrke, ICDE 2010 (Privelet)",
-    ),
-    Method("geometric-tree", geometric_tree, "A binary tree whose budgets grow to the leaves.", _CORMODE),
-    Method(
-        "mwem",
-        mwem,
-        "Multiplicative weights on the ten worst-answered queries, privately found.",
-        "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)",
-    ),
-    Method(
-        "dpcube",
-        dpcube,
-        "Noisy cells, a kd-tree over them, least squares of both rounds.",
-        "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)",
-    ),
-    Method("quadtree", quadtree, "A quadtree of totals with geometric budgets, made consistent.", _CORMODE),
-    Method("hybridtree", hybridtree, "A quadtree whose upper cuts are private medians.", _CORMODE),
-    Method("uniformgrid", uniformgrid, "Equal boxes, as many as a noisy total allows.", _GRIDS),
-    Method("adaptivegrid", adaptivegrid, "A coarse grid, finer boxes where it is full.", _GRIDS),
-    Method(
-        "auto",
-        auto,
+        lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
+    _baseline("auto",
         "Chooses one of the others by the workload and, where it pays, by private features (ours).",
-        "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)",
-    ),
+        "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)", _auto,
+        cost="slow", time="that of its choice", suits=_ANY),
+    _sorting("ahp", "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.",
+        _AHP, lambda d: _ahp(partition.AhpGreedy()), usual=_BOTH, aliases=("stgahp",)),
+    _sorting("ahp-optimal", "AHP with the clusters of least error, found exactly.",
+        _AHP, lambda d: _ahp(partition.Optimal(formula=formulas.Ahp()))),
+    _sorting("ahp-empirical", "AHP with exact clusters, their number by the best of four rules of thumb.",
+        _AHP, lambda d: _ahp(partition.Empirical())),
+    _sorting("sgahp", "Noisy counts, sorted; AHP's greedy clusters share a mean.",
+        _SORTAKI, lambda d: _sorted(_GREEDY, _MEANS, F("0.5")), usual=_BOTH),
+    _sorting("sdahp", "Sorted bins, exact best groups by the unbiased error, one mean each.",
+        _SORTAKI, lambda d: _sorted(_BEST, _MEANS, F("0.9")), usual=_BOTH),
+    _sorting("sdwf", "As sdahp, with rough and fresh means weighted by their variances.",
+        _SORTAKI, lambda d: _sorted(_BEST_WEIGHTED, _WEIGHTED, F("0.9"))),
+    _sorting("sdahp-pow2", "As sdahp, with groups of power-of-two sizes (as published).",
+        _SORTAKI, lambda d: _sorted(_POWERS, _MEANS, F("0.9"))),
+    _sorting("sdwf-pow2", "As sdwf, with groups of power-of-two sizes (as published).",
+        _SORTAKI, lambda d: _sorted(_POWERS_WEIGHTED, _WEIGHTED, F("0.9"))),
+    _sorting("sdwf-auto", "As sdwf, with a penalty per group chosen from the noisy counts (ours).",
+        _SORTAKI, lambda d: _sorted(replace(_BEST_WEIGHTED, penalty="auto"), _WEIGHTED, F("0.9")),
+        cost="repeated", time="O(n log^2 n)", usual=_BOTH),
+    _sorting("sdpc", "Sorted bins, DPCube's kd-tree groups, rough and fresh means weighted.",
+        _SORTAKI, lambda d: _sorted(partition.KdTree(), _WEIGHTED, F("0.9")), time="O(n) per level"),
+    _sorting("sdawa", "Sorted bins, DAWA's private partition, rough and fresh means weighted.",
+        _SORTAKI, _sdawa),
+    _sorting("o+s1", "Bins ordered privately, then s1; both steps paid for.",
+        _ENGINEERING, lambda d: _ordered_l1("all"), **_ALL_INTERVALS),
+    _sorting("o+sa", "Bins ordered privately, then sa; both steps paid for.",
+        _ENGINEERING, lambda d: _ordered_l1("powers")),
+    _sorting("o+s2", "Bins ordered privately, then s2 on the same noisy counts.",
+        _ENGINEERING, lambda d: _sorted(_S2, _MEANS, F("0.65")), usual=_BOTH),
+    _sorting("gs", "Bins ordered privately, groups of one fixed size.",
+        "Kellaris, Papadopoulos, PVLDB 2013 (GS, without sampling)",
+        lambda d: _sorted(bisect.FixedSize(), _MEANS, F("0.5"))),
+    _runs("gahp", "AHP's greedy groups of neighbouring bins, nothing sorted.",
+        _SORTAKI, lambda d: _along(d, _GREEDY, _MEANS, F("0.5")), time="O(n)"),
+    _runs("dpc", "DPCube's kd-tree groups of neighbours, rough and fresh means weighted.",
+        _SORTAKI, lambda d: _along(d, partition.KdTree(), _WEIGHTED, F("0.9")), time="O(n) per level",
+        suits=_SHORT, usual=_LINES),
+    _runs("wf-auto", "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
+        _SORTAKI, lambda d: _along(d, replace(_BEST_WEIGHTED, penalty="cautious"), _WEIGHTED, F("0.98")),
+        cost="slow", time="near-linear", usual=_LINES),
+    _runs("s1", "Private L1 partition over all intervals; one mean per group.",
+        _ENGINEERING, lambda d: _smoothed(d, _S1, _MEANS), suits=_SHORT, **_ALL_INTERVALS),
+    _runs("sa", "Private L1 partition over power-of-two intervals (S~); one mean per group.",
+        _ENGINEERING, lambda d: _smoothed(d, _SA, _MEANS), suits=_SHORT, aliases=("partition+laplace",)),
+    _runs("s2", "Noisy counts, groups of least squared error; one mean per group.",
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _MEANS), time="near-linear", suits=_SHORT),
+    _runs("s2-auto", "As s2, with a penalty per group chosen from the noisy counts (ours).",
+        _ENGINEERING, lambda d: _smoothed(d, replace(_S2, penalty="auto"), _MEANS), cost="repeated",
+        time="near-linear", suits=_SHORT, usual=_LINES),
+    _runs("noisefirst", "Noisy counts, the best number of best segments, means of the same noisy counts.",
+        _XU, lambda d: replace(_NOISEFIRST, order=_line(d)), time="near-linear", intervals="none",
+        usual=_LINES),
+    _runs("structurefirst", "Boundaries by private selection; one mean per group.",
+        _XU, lambda d: _selected(d, bisect.StructureFirst()), cost="quadratic",
+        time="O(n m + k m^2) per boundary", suits=_SHORT),
+    _runs("php", "Recursive bisection by private selection; one mean per group.",
+        _ACS, lambda d: _selected(d, bisect.PHp()), time="O(n log^2 n)", suits=_SHORT),
+    _runs_tree("s1+mm", "s1's groups, a tree for all ranges.",
+        _ENGINEERING, lambda d: _smoothed(d, _S1, _MM), suits=("ranges",), **_ALL_INTERVALS),
+    _runs_tree("sa+mm", "sa's groups, a tree for all ranges.",
+        _ENGINEERING, lambda d: _smoothed(d, _SA, _MM), suits=("ranges",)),
+    _runs_tree("s2+mm", "s2's groups, a tree for all ranges.",
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _MM), time="near-linear", suits=("ranges",)),
+    _runs_tree("s1+pmm", "s1's groups, a tree for all prefixes.",
+        _ENGINEERING, lambda d: _smoothed(d, _S1, _PMM), suits=("prefixes",), **_ALL_INTERVALS),
+    _runs_tree("sa+pmm", "sa's groups, a tree for all prefixes.",
+        _ENGINEERING, lambda d: _smoothed(d, _SA, _PMM), suits=("prefixes",)),
+    _runs_tree("s2+pmm", "s2's groups, a tree for all prefixes.",
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _PMM), time="near-linear", suits=("prefixes",)),
+    _runs_tree("s1+h", "A 16-ary tree cut off where the L1 error says that bins are alike.",
+        _ENGINEERING, lambda d: _smoothed(d, partition.L1(candidates="subtrees"), _PRUNED)),
+    _runs_tree("s2+h", "A 16-ary tree cut off where the squared error of noisy counts says so.",
+        _ENGINEERING, lambda d: _smoothed(d, partition.Subtrees(), _PRUNED), time="O(n)"),
+    _runs_tree("dawa", "Private L1 partition, then a tree tuned to the workload.",
+        _DAWA, lambda d: _smoothed(d, _SA, estimate.WorkloadTree()), usual=_BOTH),
+    _runs_tree("dawa-all", "DAWA with all intervals as candidate groups.",
+        _DAWA, lambda d: _smoothed(d, _S1, estimate.WorkloadTree()), **_ALL_INTERVALS),
+    _runs_tree("dawa2", "DAWA's idea with splits from the root down, then hats or a tuned tree (ours).",
+        _DAWA, _dawa2, usual=_BOTH),
+    _runs_tree("partition+uniform", "DAWA's partition, a binary tree with even budgets.",
+        _DAWA, lambda d: _smoothed(d, _SA, _EVEN)),
+    _runs_tree("partition+geometric",
+        "DAWA's partition, a binary tree whose budgets grow towards the leaves.",
+        _DAWA, lambda d: _smoothed(d, _SA, _GROWING)),
+    _trees("h", "A 16-ary tree of totals with even budgets, made consistent.",
+        _HIERARCHY, lambda d: _tree(d, estimate.Tree(branching=16))),
+    _trees("hb", "As h, with the branching that is best for random ranges of n bins.",
+        _HIERARCHY, _hb, usual=_BOTH),
+    _trees("hay", "A binary tree of totals with even budgets, made consistent.",
+        "Hay, Rastogi, Miklau, Suciu, PVLDB 2010", lambda d: _tree(d, _EVEN)),
+    _trees("greedyh", "A tree over all bins tuned to the workload, no partition.",
+        _DAWA, lambda d: _tree(d, estimate.WorkloadTree()), time="O(n + m log n)"),
+    _trees("greedyh-tuned", "greedyh with further sweeps over its weights (ours).",
+        _DAWA, lambda d: _tree(d, estimate.WorkloadTree(weights="tuned")), cost="repeated",
+        time="sweeps of O(n + m log n)", usual=_LINES),
+    _trees("hats", "Bins and overlapping triangles: best for all ranges or prefixes (ours).",
+        "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2018 (HDMM)",
+        lambda d: _tree(d, estimate.Hats()), usual=_LINES),
+    _trees("geometric-tree", "A binary tree whose budgets grow towards the leaves, made consistent.",
+        _CORMODE, lambda d: _tree(d, _GROWING), suits=_SHORT),
+    _transform("efpa", "The lowest Fourier frequencies, their number chosen privately.",
+        _ACS, lambda d: _tree(d, transforms.Efpa()), cost="quadratic", time="O(n m)", suits=_SHORT,
+        intervals="none", usual=_LINES),
+    _transform("privelet", "Haar wavelet coefficients with level weights, along both axes of a grid.",
+        "Xiao, Wang, Gehrke, ICDE 2010 (Privelet)", lambda d: Pipeline(estimate=transforms.Privelet()),
+        data_dependent=False, time="O(n)", suits=_LONG, intervals="normal", usual=_BOTH),
+    _selection("mwem",
+        "Ten rounds: privately pick the worst-answered query, measure it, update by multiplicative weights.",
+        "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)", lambda d: Pipeline(estimate=iterative.Mwem()),
+        cost="slow", time="O(n + m) per round", suits=_ANY, intervals="none"),
+    _grid("dpcube", "Noisy cells, a kd-tree over them, least squares of both rounds.",
+        "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)", _dpcube, time="O(n) per level", suits=_SHORT,
+        intervals="none", usual=_PLANES),
+    _grid("quadtree", "A quadtree of totals with budgets that grow towards the cells, made consistent.",
+        _CORMODE, lambda d: Pipeline(estimate=grids.QuadTree()), dimensions=_PLANES, data_dependent=False,
+        intervals="normal", usual=_PLANES),
+    _grid("hybridtree", "A quadtree whose upper cuts are private medians.",
+        _CORMODE, lambda d: Pipeline(estimate=grids.HybridTree()), dimensions=_PLANES, intervals="none",
+        usual=_PLANES),
+    _grid("uniformgrid", "Equal boxes, as many as a noisy total allows, one noisy total each.",
+        _GRIDS, _uniformgrid, time="O(n)", usual=_BOTH),
+    _grid("adaptivegrid", "A coarse grid, refined where its noisy counts are large.",
+        _GRIDS, lambda d: Pipeline(estimate=grids.AdaptiveGrid()), time="O(n)", intervals="none",
+        usual=_BOTH),
 )
+# fmt: on
 CATALOGUE = {method.name: method for method in METHODS}
-
-
-def make_pipeline(method: str | Pipeline, domain: Domain) -> Pipeline:
-    """Return the pipeline of a catalogue name; a pipeline is returned as it is."""
-    if isinstance(method, Pipeline):
-        return method
-    if not isinstance(method, str):
-        raise UsageError(f"method must be a catalogue name or a Pipeline, not {method!r}.")
-    if method not in CATALOGUE:
-        raise UsageError(f"there is no method {method!r}. {did_you_mean(method, CATALOGUE)}")
-    return replace(CATALOGUE[method].build(domain), name=method)
+ALIASES = {alias: method.name for method in METHODS for alias in method.aliases}

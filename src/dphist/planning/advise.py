@@ -22,36 +22,19 @@ from dphist.charts.picture import Picture, curves_chart
 from dphist.domain import Domain, Integers, shown, whole
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
-from dphist.methods.catalogue import make_pipeline
+from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.plan import Bins, Plan, WorkloadLike
 from dphist.planning.preview import LikeData, patterns, short
-from dphist.planning.study import MANY_BINS, Study
+from dphist.planning.study import Study
 from dphist.privacy.ledger import as_decimal, parse_epsilon
 from dphist.uncertainty.models import bounding
 
+# Runs of slow methods take up to half a second: they get no more than needed, and no epsilon is worked out for
+# them unless they are asked for by name.
+SLOW = choose(lambda m: m.cost == "slow")
+FIXED = choose(lambda m: not m.data_dependent)  # their errors are known beforehand
 SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
-# Every method that was best somewhere on generated shapes of three sizes, and the well-known ones.
-LINE = (
-    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "wf-auto", "o+s2", "dpc", "s2-auto", "hb",
-    "dawa", "dawa2", "greedyh-tuned", "hats", "noisefirst", "efpa", "privelet", "adaptivegrid", "uniformgrid",
-)  # fmt: skip
-GRID = (
-    "identity", "uniform", "ahp", "sgahp", "sdahp", "sdwf-auto", "o+s2", "dawa", "dawa2", "hb", "privelet",
-    "quadtree", "hybridtree", "dpcube", "uniformgrid", "adaptivegrid",
-)  # fmt: skip
-LARGE_GRID = (
-    "identity", "uniform", "ahp", "sdahp", "dawa2", "hb", "privelet", "quadtree", "hybridtree", "uniformgrid",
-    "adaptivegrid",
-)  # fmt: skip
-LARGE = (
-    "identity", "uniform", "ahp", "sdahp", "noisefirst", "hb", "dawa2", "hats", "privelet", "uniformgrid",
-)  # fmt: skip
-# Methods that do the same whatever the data are: their error is known beforehand.
-FIXED = ("identity", "h", "hb", "hay", "hats", "greedyh", "greedyh-tuned", "privelet", "geometric-tree")
-# Runs of these take up to half a second: they get no more than needed, and no epsilon is worked out for them
-# unless they are asked for by name.
-SLOW = ("wf-auto",)
 _CONTENDERS = 8  # methods that are looked at closely, after a first look at all
 _SOLVED = 6  # methods whose epsilon is worked out for an error
 _RIVALS = 4  # methods at the top; what may be among them gets more runs, until its error is known well
@@ -265,7 +248,7 @@ def advise(
         like: what the data may look like: a shape of ``dphist.shapes.SHAPES``, an earlier release of the same
             bins or its file (free to use), or public counts, as an array or a file (.npy, .csv). By default
             several shapes, and the advice is the best on average over them.
-        methods: which to compare, instead of the twenty that suit the domain best.
+        methods: which to compare, instead of those that are usual for the domain.
         max_contributions: how many records of one person are counted; ``scale`` is after that.
     """
     place = _domain(domain)
@@ -534,8 +517,7 @@ def _suitable(
             raise UsageError("methods must have different names.")
         return {p.name: p for p in made}
     found = {}
-    usual = ((LINE, LARGE), (GRID, LARGE_GRID))[len(domain.axes) - 1][domain.n > MANY_BINS]
-    for name in usual:
+    for name in usual(domain):
         pipeline = make_pipeline(name, domain).with_intervals()
         with suppress(UsageError):
             pipeline.check(domain, queries)

@@ -17,12 +17,12 @@ from dphist._common import __version__
 from dphist.domain import Domain
 from dphist.domain.groups import Floats
 from dphist.domain.workload import Ranges, Rectangles, Workload
+from dphist.methods.catalogue import MANY_BINS
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.preview import Pattern, simulated_values
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
-MANY_BINS = 1 << 15  # from which on only methods that take a moment are tried, a few times
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
 _FORMAT = 3  # of what is kept on disk, and of the methods it tells of
