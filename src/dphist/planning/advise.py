@@ -30,8 +30,8 @@ from dphist.planning.study import Study
 from dphist.privacy.ledger import as_decimal, parse_epsilon
 from dphist.uncertainty.models import bounding
 
-# Runs of slow methods take up to half a second: they get no more than needed, and no epsilon is worked out for
-# them unless they are asked for by name.
+# Runs of slow methods take up to half a second: they get no more than needed, and no epsilon is worked out
+# for them unless they are asked for by name.
 SLOW = choose(lambda m: m.cost == "slow")
 FIXED = choose(lambda m: not m.data_dependent)  # their errors are known beforehand
 SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
