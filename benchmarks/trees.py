@@ -151,7 +151,7 @@ def dawa_grows(*, exponents: tuple[int, ...] = (14, 16, 18, 20)) -> Iterator[Row
         yield _row(f"growth of {method}", what, 1 << exponents[-1], 1, slope, "", at_most=1.2)
     code = (
         "import sys\n"
-        "from dphist.bench import trees\n"
+        "from benchmarks import trees\n"
         "n = int(sys.argv[2])\n"
         "p = trees.make_pipeline(sys.argv[1], trees._domain(n))\n"
         "trees._values(p, trees._power_law(n), trees.random_ranges(n))\n"

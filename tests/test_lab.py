@@ -528,8 +528,8 @@ def test_a_local_dask_cluster_gives_the_same_rows(tmp_path):
 
 CHILD = """
 import resource, sys, time
-from dphist.bench import data, grid
-from dphist.mechanisms import make_pipeline
+from dphist.lab import data, grid
+from dphist.methods.catalogue import make_pipeline
 
 def slowly(method, domain):
     time.sleep(0.02)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dphist.plots import BLUE, CONFIG, GREY, INK, SCHEMA, SKY, VERMILION, Picture
 from numpy.typing import NDArray
 
 import dphist
+from dphist.charts.picture import BLUE, CONFIG, GREY, INK, SCHEMA, SKY, VERMILION, Picture
 from dphist.lab import figures
 
 Spec = dict[str, Any]
