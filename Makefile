@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error train-auto bench-rivals bench-partition bench-trees bench-records docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,13 +105,10 @@ bench-trees: $(VENV)/.bench  ## trees and DAWA: speed, error, coverage, real his
 bench-partition: $(VENV)/.bench  ## partitions: speed against argsort, exactness, memory, quality on real histograms
 	@$(BIN)/python -m benchmarks.partition
 
-bench-error: $(VENV)/.bench  ## coverage of intervals, advice and auto's choices (an hour; DATA=folder of histograms)
+bench-error: $(VENV)/.bench  ## coverage of intervals, advice and auto (an hour; DATA=folder of histograms)
 	@$(BIN)/python -m benchmarks.error --out results/error $(if $(DATA),--data $(DATA))
 	@$(if $(DATA),$(BIN)/python -m benchmarks.advice --data $(DATA) --table results/error/advice.md,echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
-	@$(if $(DATA),$(BIN)/python -m benchmarks.auto evaluate --data $(DATA) --table results/error/auto.md)
-
-train-auto: $(VENV)/.dev  ## learn the table by which auto chooses, on made-up data alone (half an hour)
-	@$(BIN)/python -m benchmarks.auto train
+	@$(if $(DATA),$(BIN)/python -m benchmarks.auto --data $(DATA) --table results/error/auto.md)
 
 bench-rivals: $(VENV)/.bench  ## every rival at 131,072 bins and on a grid of a million cells: time and memory
 	@$(BIN)/python -m benchmarks.rivals

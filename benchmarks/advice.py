@@ -233,8 +233,8 @@ def _real(path: Path) -> Counts:
 
 def _true(counts: Counts, method: str, workload: str, epsilon: str, trials: int) -> float:
     """Return the mean absolute error per query on real counts; infinite where the method does not apply."""
-    pipeline = make_pipeline(method, counts.domain).with_intervals()  # as it is published
     queries = make_workload(workload, counts.domain)
+    pipeline = make_pipeline(method, counts.domain, queries).with_intervals()  # as it is published
     try:
         pipeline.check(counts.domain, queries)
     except UsageError:

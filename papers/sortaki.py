@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from dphist.charts.picture import Picture
 from dphist.domain import Domain
+from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.lab import figures, grid, metrics
 from dphist.lab.data import Source, folder
@@ -238,7 +239,7 @@ METHODS = {
 OURS = ("identity", "ahp", "sdahp", "sdwf")  # rows that the paper does not have
 
 
-def build(label: str, domain: Domain) -> Pipeline:
+def build(label: str, domain: Domain, workload: Workload | None = None) -> Pipeline:
     """Return a method as the paper runs it; ``sdwf@0.3`` is sdwf with 0.3 of epsilon spent on rough counts.
 
     What is left goes to estimating, or a quarter of it to a partition that must be paid for. A kd-tree's

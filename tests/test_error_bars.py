@@ -95,7 +95,7 @@ def test_a_method_that_groups_bins_pays_for_its_error_bars_and_no_other_does(met
         except UsageError:
             continue
         published = make_pipeline(method, domain)
-        groups = published.estimate.regroups or not isinstance(published.partition, Singletons)
+        groups = not isinstance(published.partition, Singletons)
         if not groups or method in UNKNOWN or not published.estimate.calibrates:
             assert plan.pipeline == published and (not groups or method in UNKNOWN)
         else:
@@ -207,12 +207,11 @@ def test_provenance_names_what_ran(method, workload):
         pytest.skip("not for this domain")
     for counts in (STEPS, 10_000 * np.arange(64) ** 2):
         parameters = (release := simulated(plan, counts.reshape(domain.shape))).to_dict()["parameters"]
-        ran = parameters["found"]["steps"] if "found" in parameters else parameters
         error = release.error.to_dict()
         kind = error["base"]["kind"] if error["kind"] == "calibrated" else error["kind"]
-        assert kind in KINDS[ran["estimate"]["step"]]
-        assert release.groups.are_singletons or ran["partition"]["step"] != "partition.Singletons"
-        assert ("calibrate" in ran["shares"] and ran["shares"]["calibrate"] != "0") == bool(
+        assert kind in KINDS[parameters["estimate"]["step"]]
+        assert release.groups.are_singletons or parameters["partition"]["step"] != "partition.Singletons"
+        assert ("calibrate" in parameters["shares"] and parameters["shares"]["calibrate"] != "0") == bool(
             calibrating(release)
         )
 

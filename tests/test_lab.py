@@ -46,7 +46,7 @@ class Counting:
     def __init__(self, error=None):
         self.built, self.error = [], error
 
-    def __call__(self, method, domain):
+    def __call__(self, method, domain, workload):
         if domain.n == 300:  # fewer bins are the warm-up
             self.built.append(method)
         if method == "broken" and self.error is not None:
@@ -54,7 +54,7 @@ class Counting:
         return make_pipeline("identity" if method == "broken" else method, domain)
 
 
-def deadly(method, domain):
+def deadly(method, domain, workload):
     if method == "dies":
         os._exit(1)
     return make_pipeline(method, domain)
@@ -418,7 +418,7 @@ def test_rows_of_another_version_are_kept_and_told(tmp_path, capsys):
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
     class Nosy(Counting):
-        def __call__(self, method, domain):
+        def __call__(self, method, domain, workload):
             with pytest.raises(UsageError, match="another run writes to"):
                 run(GRID.cells(), tmp_path)
             self.built.append("asked")

@@ -105,13 +105,7 @@ WHITELIST = {
         f"parameters.workload.{key}": PLAN
         for key in ["kind", "n", "shape[]", "x0[]", "x1[]", "y0[]", "y1[]", "lo[]", "hi[]", "lengths[]"]
     },
-    # auto: what it asked, was answered, and chose
-    **{f"parameters.found.{key}": NOISY for key in ("choice", "share_of_features", "features[]")},
-    **{f"parameters.found.features[].{key}": NOISY for key in ("feature", "share", "value")},
-    **{f"parameters.found.{key}": PLAN for key in ("kind", "table")},
-    **{f"parameters.found.steps.{step}.{setting}": NOISY for step in _STEPS for setting in _SETTINGS},
-    "parameters.found.steps.estimate.chosen_by": NOISY,
-    **{f"parameters.found.steps.shares.{key}": NOISY for key in (*_STEPS, "calibrate")},
+    "parameters.found.choice": PLAN,  # of auto, by the workload
     **{
         f"provenance.{key}": PLAN
         for key in [

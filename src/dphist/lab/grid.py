@@ -48,7 +48,7 @@ from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import parse_epsilon
 
 Row = dict[str, Any]
-Build = Callable[[str, Domain], Pipeline]
+Build = Callable[[str, Domain, Workload], Pipeline]
 Queries = Callable[[str, Domain], Workload]
 Kept = dict[str, dict[tuple[int | None, str], Row]]  # cell -> trial and judge -> row
 ROWS, TABLE = "rows.jsonl", "rows.parquet"
@@ -162,7 +162,7 @@ def run(
         out: a folder; None keeps the rows in memory alone.
         jobs: how many cells at once; -1 is one per core, 1 stays in this process.
         backend: ``dask``, or any other name that joblib knows; None is this machine's cores.
-        build: makes the pipeline of a method's name for a domain; sent to other processes.
+        build: makes the pipeline of a method's name for a domain and a workload; sent to other processes.
         queries: makes the workload of a name over a domain; sent to other processes.
         progress: tell on stderr how far it is and how long it will take.
     """
@@ -213,7 +213,8 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
     domain = _domain(exact.shape)
     held = Counts(exact, domain)
     truth, scale = held.values, int(held.values.sum())
-    pipeline, workload = build(cell.method, domain), queries(cell.workload, domain)
+    workload = queries(cell.workload, domain)
+    pipeline = build(cell.method, domain, workload)
     judges = [(name, queries(name, domain)) for name in dict.fromkeys(cell.judges)]
     pipeline.check(domain, workload)
     if not _warm_up(cell.method, cell.workload, domain.shape, build, queries):
@@ -266,7 +267,8 @@ def _runs(method: str, workload: str, domain: Domain, build: Build, queries: Que
     held = Counts(shapes.draw("heaps", n=domain.n, scale=10_000), domain)
     curator = Curator.simulated(held, epsilon=parse_epsilon("1"), seed=0)
     try:
-        build(method, domain).values(curator, queries(workload, domain))
+        asked = queries(workload, domain)
+        build(method, domain, asked).values(curator, asked)
     except Exception:
         return False
     return True

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Literal
 
 from dphist.domain import Domain
+from dphist.domain.workload import Kind, Workload, kind_of
 from dphist.errors import UsageError, did_you_mean
 from dphist.methods.pipeline import Pipeline, Split
-from dphist.steps import auto as auto_step
 from dphist.steps import (
     bisect,
     estimate,
@@ -30,7 +30,6 @@ from dphist.steps import (
 )
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
-Kind = Literal["points", "ranges", "prefixes"]
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
@@ -112,13 +111,18 @@ def find(name: str) -> Method:
     return CATALOGUE[known]
 
 
-def make_pipeline(method: str | Pipeline, domain: Domain) -> Pipeline:
-    """Return the pipeline of a catalogue name or alias; a pipeline is returned as it is."""
+def make_pipeline(method: str | Pipeline, domain: Domain, workload: Workload | None = None) -> Pipeline:
+    """Return the pipeline of a catalogue name or alias; a pipeline is returned as it is.
+
+    Args:
+        workload: what ``auto`` chooses by; None stands for single bins.
+    """
     if isinstance(method, Pipeline):
         return method
     if not isinstance(method, str):
         raise UsageError(f"method must be a catalogue name or a Pipeline, not {method!r}.")
-    return replace(find(method).build(domain), name=method)
+    made = _auto(domain, workload) if method == "auto" else find(method).build(domain)
+    return replace(made, name=method)
 
 
 # ---- pipelines ------------------------------------------------------------------------------------------
@@ -234,25 +238,14 @@ def _uniformgrid(domain: Domain) -> Pipeline:
     return Pipeline(partition=grids.UniformGrid(), split=Split(partition=F("0.05"), estimate=F("0.95")))
 
 
-def _auto(domain: Domain) -> Pipeline:
-    trees = auto_step.trees_for(domain).values()
-    names = dict.fromkeys(name for tree in trees for name in auto_step.leaves(tree))
-    choices = tuple(variant(name, domain) for name in (*names, *({auto_step.UNREAD} - set(names))))
-    return Pipeline(estimate=auto_step.Auto(choices=choices))
-
-
-def variant(label: str, domain: Domain) -> Pipeline:
-    """Return a method of the catalogue; ``dawa2@0.3`` spends 0.3 on what comes before its estimate."""
-    name, _, share = label.partition("@")
-    made = make_pipeline(name, domain)
-    if not share:
-        return made
-    before = made.split.initialize + made.split.partition
-    factor = F(share) / before
-    first, second = made.split.initialize * factor, made.split.partition * factor
-    return replace(
-        made, name=label, split=Split(initialize=first, partition=second, estimate=1 - first - second)
-    )
+def _auto(domain: Domain, workload: Workload | None = None) -> Pipeline:
+    """Return the method for a kind of queries, which is public: choosing it costs nothing."""
+    kind = "points" if workload is None else kind_of(workload)
+    chosen = CATALOGUE["wf-auto" if kind == "points" else "dawa2"]
+    made = replace(chosen.build(domain), choice=chosen.name)
+    if kind != "points" and len(domain.axes) == 2:  # measured: along a curve better groups are worth more
+        return replace(made, split=Split(partition=F("0.3"), estimate=F("0.7")))
+    return made
 
 
 _MEANS = estimate.GroupMeans()
@@ -317,8 +310,7 @@ METHODS = (
     _baseline("uniform", "One noisy total spread evenly over all bins: the other extreme, for tiny budgets.",
         "Hay, Machanavajjhala, Miklau, Chen, Zhang, SIGMOD 2016 (baseline)",
         lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
-    _baseline("auto",
-        "Chooses one of the others by the workload and, where it pays, by private features (ours).",
+    _baseline("auto", "wf-auto for single bins and short ranges, dawa2 for long ranges and prefixes (ours).",
         "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)", _auto,
         cost="slow", time="that of its choice", suits=_ANY),
     _sorting("ahp", "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.",
@@ -430,7 +422,7 @@ METHODS = (
     _selection("mwem",
         "Ten rounds: privately pick the worst-answered query, measure it, update by multiplicative weights.",
         "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)", lambda d: Pipeline(estimate=iterative.Mwem()),
-        cost="slow", time="O(n + m) per round", suits=_ANY, intervals="none"),
+        cost="repeated", time="O(n + m) per round", suits=_ANY, intervals="none"),
     _grid("dpcube", "Noisy cells, a kd-tree over them, least squares of both rounds.",
         "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)", _dpcube, time="O(n) per level", suits=_SHORT,
         intervals="none", usual=_PLANES),

@@ -51,6 +51,7 @@ class Pipeline:
     Args:
         calibrate: a part of the budget, taken before the split, that measures how far the values are off, so
             that bins which share a value get intervals too. A method that leaves every bin alone needs none.
+        choice: the catalogue's name for it, if ``auto`` chose it.
     """
 
     initialize: Initializer = dataclasses.field(default_factory=Nothing)
@@ -60,6 +61,7 @@ class Pipeline:
     split: Split = dataclasses.field(default_factory=lambda: Split(estimate=Fraction(1)))
     name: str = "custom"
     calibrate: Fraction = Fraction(0)
+    choice: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "calibrate", _share(self.calibrate, "calibrate"))
@@ -91,22 +93,12 @@ class Pipeline:
         for step in (self.initialize, self.order, self.partition, self.estimate):
             step.check(domain, workload)
 
-    def values(
-        self, curator: Curator, workload: Workload, *, share: Fraction = Fraction(1)
-    ) -> tuple[Groups, Estimated]:
-        """Run the four steps.
-
-        Args:
-            share: of the curator's whole budget, which the steps split among themselves.
-        """
-        estimate, kept = self.estimate, share * self.calibrate
-        if estimate.regroups:  # the method that it runs takes the part, if it needs it
-            estimate, kept = estimate.calibrated(self.calibrate), Fraction(0)
+    def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
+        """Run the four steps, and measure how far the values are off if a part is kept for that."""
+        kept = self.calibrate
         first, second, third = (
-            part * (share - kept)
-            for part in (self.split.initialize, self.split.partition, self.split.estimate)
+            part * (1 - kept) for part in (self.split.initialize, self.split.partition, self.split.estimate)
         )
-        before = _spent(curator)
         rough = self.initialize(curator, share=first)
         order = self.order(curator.domain, rough)
         groups = self.partition(curator, rough, order, share=second, later=third)
@@ -117,11 +109,9 @@ class Pipeline:
         if groups.are_singletons:  # there is nothing to calibrate
             third, kept = third + kept, Fraction(0)
         # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
-        unused = first + second - (_spent(curator) - before)
-        estimated = estimate(curator, rough, groups, workload, share=third + unused)
-        groups = groups if estimated.groups is None else estimated.groups
-        if estimated.rough is None:
-            estimated = dataclasses.replace(estimated, rough=rough)
+        unused = first + second - _spent(curator)
+        estimated = self.estimate(curator, rough, groups, workload, share=third + unused)
+        estimated = dataclasses.replace(estimated, rough=rough)
         if kept:
             before = _spent(curator)
             estimated = calibrate(curator, groups, estimated, share=kept)
@@ -149,8 +139,7 @@ class Pipeline:
             unit=curator.unit,
             sensitivity=curator.sensitivity,
             method=self.name,
-            parameters=self.describe(workload, estimated)
-            | ({"found": estimated.notes} if estimated.notes else {}),
+            parameters=self.describe(workload, estimated),
             provenance=provenance or {},
             versions={
                 "dphist": __version__,
@@ -168,7 +157,7 @@ class Pipeline:
         It stays as it is if it has such a part already, if it leaves every bin alone, and if its errors
         cannot be measured.
         """
-        groups = self.estimate.regroups or not isinstance(self.partition, Singletons)
+        groups = not isinstance(self.partition, Singletons)
         needs = groups and self.estimate.calibrates and not self.calibrate
         return dataclasses.replace(self, calibrate=part) if needs else self
 
@@ -190,6 +179,7 @@ class Pipeline:
             "estimate": chosen or _describe(self.estimate),
             "shares": shares,
             "workload": workload.to_dict(),
+            **({"found": {"choice": self.choice}} if self.choice else {}),
         }
 
 

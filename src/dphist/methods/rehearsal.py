@@ -8,7 +8,6 @@ no record, and what it computes is thrown away.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +19,6 @@ from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
-from dphist.steps import auto
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
 _MOST_QUERIES = 64
@@ -38,23 +36,21 @@ def rehearse(
     post: Post = "none",
 ) -> None:
     """Run a mechanism on made-up counts, once in a process, and raise what the release would raise."""
-    mechanisms = tuple(_mechanisms(pipeline, domain, workload))
     usual = (_LINE,) if len(domain.axes) == 1 else (_SIDE, _SIDE)
     # Few bins take shortcuts that more do not take, and the other way round.
     shapes = {usual, tuple(map(min, domain.shape, usual))}
     for shape in sorted(shapes):
         small = Domain(tuple(Integers(0, n - 1) for n in shape))
         asked = resized(workload, shape)
-        key = (repr(mechanisms), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
+        key = (repr(pipeline), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
         if key in _rehearsed:
             continue
-        for mechanism in mechanisms:
-            try:
-                _run(mechanism, small, asked, epsilon, sensitivity, post)
-            except Exception:  # a component of somebody's own may fit this domain alone
-                if shape == domain.shape:
-                    raise
-                _run(mechanism, domain, workload, epsilon, sensitivity, post)
+        try:
+            _run(pipeline, small, asked, epsilon, sensitivity, post)
+        except Exception:  # a component of somebody's own may fit this domain alone
+            if shape == domain.shape:
+                raise
+            _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
 
 
@@ -62,18 +58,6 @@ def _remember(key: object) -> None:
     if len(_rehearsed) >= _MOST_REMEMBERED:
         _rehearsed.clear()
     _rehearsed.add(key)
-
-
-def _mechanisms(pipeline: Pipeline, domain: Domain, workload: Workload) -> Iterator[Pipeline]:
-    """Yield a mechanism, and every one that it may choose to run instead."""
-    yield pipeline
-    if not isinstance(pipeline.estimate, auto.Auto):
-        return
-    tree = auto.trees_for(domain)[auto.kind_of(workload)]
-    for choice in pipeline.estimate.choices:
-        if choice.name in auto.leaves(tree) and isinstance(choice, Pipeline):
-            part = pipeline.calibrate if choice.estimate.calibrates else Fraction(0)
-            yield replace(choice, calibrate=part)
 
 
 def _run(

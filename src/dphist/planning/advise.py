@@ -510,7 +510,7 @@ def _suitable(
     if methods is not None:
         if isinstance(methods, str) or not len(methods):
             raise UsageError("methods is a list of names, such as ['identity', 'dawa2'].")
-        made = [make_pipeline(m, domain).with_intervals() for m in methods]
+        made = [make_pipeline(m, domain, queries).with_intervals() for m in methods]
         for pipeline in made:
             pipeline.check(domain, queries)
         if len({p.name for p in made}) < len(made):
@@ -518,7 +518,7 @@ def _suitable(
         return {p.name: p for p in made}
     found = {}
     for name in usual(domain):
-        pipeline = make_pipeline(name, domain).with_intervals()
+        pipeline = make_pipeline(name, domain, queries).with_intervals()
         with suppress(UsageError):
             pipeline.check(domain, queries)
             found[name] = pipeline

@@ -122,7 +122,7 @@ class Plan:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The mechanism, built for this domain."""
-        made = make_pipeline(self.method, self.domain)
+        made = make_pipeline(self.method, self.domain, self.queries)
         return made.with_intervals() if self.calibrate is None else replace(made, calibrate=self.calibrate)
 
     @cached_property
@@ -421,7 +421,7 @@ def simulate(
     """
     exact = np.asarray(counts)
     plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload)
-    published = make_pipeline(method, plan.domain)
+    published = make_pipeline(method, plan.domain, plan.queries)
     held = Counts(exact, plan.domain, unit_sensitivity)
     if whole(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,6 @@ class Estimated:
     """What an estimator hands on: unbiased values, one per bin, and what is known of their error.
 
     Args:
-        groups: the bins that share a value, where they are not the groups that the estimator was given.
-        notes: what it decided and from which noisy numbers, ready for JSON: a release records them.
         rough: the rough counts that the steps looked at; the pipeline adds them.
         noise: the variance of the noise in each group's total, where the error model tells of none.
         by: the step that made the values, where the estimator left that to another one.
@@ -39,8 +37,6 @@ class Estimated:
 
     values: Floats
     error: ErrorModel
-    groups: Groups | None = None
-    notes: dict[str, Any] | None = None
     rough: Rough = None
     noise: Floats | None = None
     by: Step | None = None
@@ -50,21 +46,15 @@ class Estimated:
 class Step:
     """What all components share: flags that the pipeline checks, and a look before anything is paid.
 
-    ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals,
-    ``regroups`` that it runs a whole method, which may return other groups and calibrates its own values.
+    ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals.
     """
 
     spends: ClassVar[bool] = False
     needs_rough: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
-    regroups: ClassVar[bool] = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""
-
-    def calibrated(self, part: Fraction) -> Self:
-        """Return an estimator that runs whole methods with this part of their budgets for calibrating."""
-        return self
 
 
 def needed(rough: Rough) -> Noisy:
@@ -124,13 +114,9 @@ class Estimator(Protocol):
     spends: ClassVar[bool]
     needs_rough: ClassVar[bool]
     calibrates: ClassVar[bool]
-    regroups: ClassVar[bool]
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""
-
-    def calibrated(self, part: Fraction) -> Self:
-        """Return itself, or as one that runs whole methods with this part of theirs for calibrating."""
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
