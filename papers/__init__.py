@@ -1,18 +1,17 @@
-"""The papers' experiments, run again with private versions of their methods: tables, figures and a page."""
+"""The papers' experiments, run again with private versions of their methods: tables, figures and a page.
+
+Each paper has a TOML file, with its published figures, our settings and its claims, and a module for what is
+special to it.
+"""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 from dphist.errors import OutputError, UsageError, did_you_mean
+from papers import runner
 
-PAPERS = {
-    "ahp": "papers.ahp",
-    "dawa": "papers.dawa",
-    "engineering": "papers.engineering",
-    "sortaki": "papers.sortaki",
-}
+PAPERS = ("ahp", "dawa", "engineering", "sortaki")
 
 
 def reproduce(
@@ -40,6 +39,5 @@ def reproduce(
         raise OutputError(
             f"the folder {str(out)!r} cannot be made: {error.strerror}; choose another."
         ) from error
-    module = importlib.import_module(PAPERS[name])
-    module.reproduce(out=out, quick=quick, data=data, jobs=jobs, backend=backend)
+    runner.perform(runner.Run(name, out, quick, data, jobs, backend))
     return out

@@ -1,21 +1,16 @@
-"""Our figures beside published ones: Markdown tables, and sentences worked out from the numbers."""
+"""Markdown tables, and our figures beside published ones."""
 
 from __future__ import annotations
 
 import math
-import platform
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from dphist._common import __version__
+from scipy.stats import rankdata
 
 Row = Mapping[str, Any]
 CLOSE = 1.05  # errors within 5 % of the least share the first place: published figures have two digits
@@ -83,8 +78,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
     """Return each value's place, 1 for the least; equal ones share the mean of theirs."""
-    x = np.asarray(values, dtype=np.float64)
-    return np.asarray([(x < v).sum() + ((x == v).sum() + 1) / 2 for v in x], dtype=np.float64)
+    return np.asarray(rankdata(values), dtype=np.float64)
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
@@ -150,73 +144,31 @@ def agreement(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     return found
 
 
-def verdict(pairs: Sequence[Pair], reason: Callable[[Pair], str]) -> str:
-    """Return what agrees, what does not, and the likely reasons, in sentences made from the figures."""
+def verdict(pairs: Sequence[Pair]) -> str:
+    """Return how far ours and the published figures agree, in sentences and tables made from the figures."""
     both, columns = _known(pairs), agreement(pairs)
     if not columns:
         return "No figure can be compared: the runs failed, or the paper prints none.\n"
     order = [c["rank correlation"] for c in columns if not math.isnan(c["rank correlation"])]
     same = sum(c["same winner"] == "yes" for c in columns)
     far = [p for p in both if p.far]
-    lines = [
-        f"Of {len(both)} published figures, {len(both) - len(far)} are met within a factor of 2. "
+    larger = sum(p.ratio > 1 for p in far)
+    text = (
+        f"Of {len(both)} published figures, {len(both) - len(far)} are met within a factor of 2; of the "
+        f"others, {larger} are larger here and {len(far) - larger} smaller. "
         f"The order of the methods agrees with a rank correlation of {number(median(order))} in the median "
         f"column (lowest {number(min(order))}, highest {number(max(order))}; {len(columns)} columns). "
-        f"The best method, or one within 5 % of it, is the same in {same} of {len(columns)} columns.",
-        "",
-    ]
-    rows = []
+        f"The best method, or one within 5 % of it, is the same in {same} of {len(columns)} columns.\n"
+    )
+    rows: list[Row] = []
     for method in dict.fromkeys(p.method for p in both):
         ratios = sorted(p.ratio for p in both if p.method == method)
-        rows.append(
-            {
-                "method": method,
-                "cells": len(ratios),
-                "least ratio": ratios[0],
-                "median ratio": median(ratios),
-                "largest ratio": ratios[-1],
-                "beyond a factor 2": sum(not 1 / FAR <= r <= FAR for r in ratios),
-            }
-        )
-    lines.append(table(rows, columns=list(rows[0]), title="Ours over the published figure, by method"))
-    lines.append(table(columns, columns=list(columns[0]), title="Column by column"))
-    lines += ["### What does not agree, and the likely reason", ""]
-    for why, count in Counter(reason(p) for p in far).most_common():
-        parts = [p for p in far if reason(p) == why]
-        named = Counter(p.method for p in parts).most_common()
-        worse = sum(p.ratio > 1 for p in parts)
-        lines.append(
-            f"- {why} {count} cells ({worse} with a larger error here, {count - worse} with a smaller one): "
-            + ", ".join(f"{m} {k}" for m, k in named)
-            + "."
-        )
-    if not far:
-        lines.append("- Nothing is off by more than a factor of 2.")
-    return "\n".join(lines) + "\n"
-
-
-def head(title: str, name: str, *, quick: bool, data: Path | None, rows: Sequence[Row], about: str) -> str:
-    """Return the opening of a generated page: the command, the date, versions, trials and failures."""
-    command = f"python -m papers {name}" + (" --quick" if quick else "")
-    command += f" --data {data.name}" if data else ""
-    failed = sorted({(str(r["method"]), str(r["error"])) for r in rows if r["status"] != "ok"})
-    cells = len({r["cell"] for r in rows})
-    trials = Counter(r["cell"] for r in {(r["cell"], r["trial"]): r for r in rows}.values()).values()
-    seconds = sum({(r["cell"], r["trial"]): float(r["seconds"] or 0) for r in rows}.values())
-    lines = [
-        f"# {title}",
-        "",
-        f"Made by `{command}` on {datetime.now(UTC):%Y-%m-%d} with dphist {__version__}, "
-        f"numpy {np.__version__}, Python {platform.python_version()}.",
-        f"{cells} cells of {' to '.join(map(str, sorted({min(trials), max(trials)})))} trials; the methods "
-        f"alone took {number(seconds)} s of CPU time.",
-        "",
-        about.strip(),
-        "",
-    ]
-    if failed:
-        lines += ["**Failed:** " + "; ".join(f"{method}: {error}" for method, error in failed), ""]
-    return "\n".join(lines) + "\n"
+        row: dict[str, Any] = {"method": method, "cells": len(ratios)}
+        row |= {"least ratio": ratios[0], "median ratio": median(ratios), "largest ratio": ratios[-1]}
+        row |= {"above a factor 2": sum(r > FAR for r in ratios)}
+        rows.append(row | {"below a half": sum(r < 1 / FAR for r in ratios)})
+    listed = table(rows, columns=list(rows[0]), title="Ours over the published figure, by method")
+    return "\n".join([text, listed, table(columns, columns=list(columns[0]), title="Column by column")])
 
 
 def _known(pairs: Iterable[Pair]) -> list[Pair]:

@@ -1,0 +1,114 @@
+"""The command that reruns the papers: what it writes, and what it says of a mistake."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import papers
+from dphist.charts.picture import Picture
+from dphist.errors import OutputError, UsageError
+from dphist.lab import figures
+from papers import runner
+from papers.__main__ import main
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPHIST_BENCH_DATA", raising=False)
+    return tmp_path
+
+
+def ask(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["papers", *map(str, words)])
+    return main()
+
+
+def test_a_paper_says_what_it_wrote(here, monkeypatch, capsys):
+    asked = []
+
+    def tiny(name, *, out, **more):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "tables.md").write_text("new")
+        asked.append((name, out, more))
+        return out
+
+    monkeypatch.setattr(papers, "reproduce", tiny)
+    (here / "results" / "dawa").mkdir(parents=True)
+    (here / "results" / "dawa" / "old.md").write_text("old")
+    assert ask(monkeypatch, "dawa", "--jobs", "1") == 0
+    assert capsys.readouterr().out.split() == [str(Path("results/dawa/tables.md"))]
+    assert ask(monkeypatch, "dawa", "--quick", "--backend", "dask", "--data", here) == 0
+    plain = {"quick": False, "data": None, "jobs": 1, "backend": None}
+    assert asked[0] == ("dawa", Path("results/dawa"), plain)
+    other = {"quick": True, "data": here, "jobs": -1, "backend": "dask"}
+    assert asked[1] == ("dawa", Path("results/dawa-quick"), other)
+
+
+def test_an_interrupted_paper_says_how_to_go_on(here, monkeypatch, capsys):
+    def stop(name, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papers, "reproduce", stop)
+    assert ask(monkeypatch, "dawa") == 130
+    assert "kept in results/dawa: the same command goes on" in capsys.readouterr().err
+
+
+def test_an_unknown_paper_and_a_missing_folder(here, monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        ask(monkeypatch, "sortak")
+    assert "sortaki" in capsys.readouterr().err
+    assert ask(monkeypatch, "dawa", "--data", "nowhere") == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert not (here / "results").exists()
+
+
+def test_a_wrong_name_and_a_folder_that_cannot_be_made(tmp_path):
+    with pytest.raises(UsageError, match="there is no paper 'sortak'. Did you mean 'sortaki'"):
+        papers.reproduce("sortak", out=tmp_path / "out", quick=True, data=None)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be made"):
+        papers.reproduce("ahp", out=tmp_path / "file", quick=True, data=None)
+
+
+@pytest.mark.parametrize("name", papers.PAPERS)
+def test_every_paper_has_a_module_and_facts(name):
+    facts = runner.load(name)
+    assert facts["title"] and facts["about"] and facts["data"]
+    assert callable(__import__(f"papers.{name}").__dict__[name].report)
+
+
+class TestPictures:
+    """Those kept with the sources are small."""
+
+    @pytest.fixture
+    def picture(self):
+        rows = [{"x": x, "y": 1 + x * m % 17, "m": f"method {m}"} for x in range(1, 40) for m in range(1, 8)]
+        return figures.lines(rows, x="x", y="y", by="m", title="many", x_title="x", y_title="y")
+
+    def test_a_large_one_is_drawn_smaller(self, picture, monkeypatch, tmp_path):
+        full = len(picture.to_png(scale=2.0))
+        monkeypatch.setattr(runner, "LARGEST", full // 2)
+        runner.save(picture, tmp_path / "a.png")
+        drawn = (tmp_path / "a.png").read_bytes()
+        assert drawn.startswith(b"\x89PNG") and full // 10 < len(drawn) <= full // 2
+
+    def test_one_that_stays_too_large_is_refused(self, picture, monkeypatch, tmp_path):
+        scales = []
+        monkeypatch.setattr(Picture, "to_png", lambda self, *, scale: scales.append(scale) or bytes(400_000))
+        with pytest.raises(OutputError, match=r"a.png takes 400,000 bytes, and may take 150,000"):
+            runner.save(picture, tmp_path / "a.png")
+        assert scales[-1] == runner.SMALLEST and len(scales) <= 5 and not (tmp_path / "a.png").exists()
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the results are not part of this copy")
+def test_results_hold_text_and_small_pictures():
+    files = [path for path in RESULTS.rglob("*") if path.suffix in (".md", ".png")]
+    assert files and all(path.stat().st_size <= runner.LARGEST for path in files)
+    pages = [path.read_text("utf-8") for path in files if path.suffix == ".md"]
+    assert not any("likely reason" in page or "dphist bench paper" in page for page in pages)
