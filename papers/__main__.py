@@ -7,18 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-import papers
 from dphist.errors import DphistError
+from papers import PAPERS, runner
 
 
 def main() -> int:
     """Run one paper and list the files that were written."""
     parser = argparse.ArgumentParser(prog="python -m papers", description="Rerun a paper's experiments.")
-    parser.add_argument("name", choices=sorted(papers.PAPERS))
+    parser.add_argument("name", choices=PAPERS)
     parser.add_argument("--quick", action="store_true", help="minutes instead of hours")
-    parser.add_argument(
-        "--data", type=Path, default=os.environ.get("DPHIST_BENCH_DATA"), help="folder with DPBench's files"
-    )
+    place = os.environ.get("DPHIST_BENCH_DATA")  # a text, which argparse makes a path as it does one typed
+    parser.add_argument("--data", type=Path, default=place, help="folder with DPBench's files")
     parser.add_argument("--out", type=Path, help="default: results/NAME, or results/NAME-quick")
     parser.add_argument("--jobs", type=int, default=-1, help="runs at once; -1 is one per core")
     parser.add_argument("--backend", help="where they run, in joblib's words, such as dask")
@@ -26,14 +25,7 @@ def main() -> int:
     out = asked.out or Path("results") / (f"{asked.name}-quick" if asked.quick else asked.name)
     before = _times(out)
     try:
-        papers.reproduce(
-            asked.name,
-            out=out,
-            quick=asked.quick,
-            data=asked.data and Path(asked.data),
-            jobs=asked.jobs,
-            backend=asked.backend,
-        )
+        runner.perform(runner.Run(asked.name, out, asked.quick, asked.data, asked.jobs, asked.backend))
     except KeyboardInterrupt:
         print(
             f"interrupted; finished cells are kept in {out}: the same command goes on from there.",

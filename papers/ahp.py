@@ -8,22 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.charts.picture import Picture
 from dphist.domain import Domain
 from dphist.domain.workload import RangesOfLength, Workload, make_workload
-from dphist.lab import figures
 from dphist.lab.data import Source, folder
 from dphist.lab.grid import Grid
 from dphist.planning import shapes
 from papers import tables
 from papers.claims import Judge, listing
 from papers.look import Look, Row, measured
-from papers.runner import Facts, Report, Run
+from papers.runner import Facts, Report, Run, draw
 from papers.tables import Pair
 
 _REAL = " (real)"
@@ -49,19 +46,17 @@ def report(run: Run, facts: Facts) -> Report:
     printed += [_squared_table(facts, name, Look.into(points)) for name in names]
     pictures = {}
     for name in names:
-        if some := [p for p in points if p["dataset"] == name]:
-            title = f"AHP, Figure {_figure(facts, name)}: squared error of ranges, {name}"
-            pictures[f"figure-{_file(facts, name)}.png"] = (title, by_length(some, title))
-    if dots := divergences(facts, pairs):
-        title = "AHP, Tables 2 to 4: Kullback-Leibler divergence, here and as published"
-        pictures["divergence.png"] = (title, dots)
-    likeness = likeness_of(facts, found)
+        some = [p | {"panel": f"epsilon {p['epsilon']:g}"} for p in points if p["dataset"] == name]
+        some = [p | {"length": int(p["queries"].partition(":")[2])} for p in some]
+        if some:
+            words = {"figure": _figure(facts, name), "data": name}
+            pictures[f"figure-{_file(facts, name)}.png"] = draw(facts, "length", some, **words)
+    if both := divergences(facts, pairs):
+        pictures["divergence.png"] = draw(facts, "divergence", both)
     compared = tables.verdict([p for p in pairs if p.published is not None])
     judge = judge_of(facts, points, names)
     sections = [
-        tables.table(
-            likeness, columns=list(likeness[0]), title="The data, and Table 1", note="Ours / published."
-        ),
+        tables.table(likeness_of(facts, found), title="The data, and Table 1", note="Ours / published."),
         f"## What agrees\n\n{compared}",
         listing(judge.findings(facts["claims"]["paper"]), title="What the paper says of its results"),
         listing(judge.findings(facts["claims"]["beside"]), title="What the paper does not ask"),
@@ -157,19 +152,7 @@ def likeness_of(facts: Facts, found: dict[str, Source]) -> list[Row]:
     return rows
 
 
-def by_length(points: Sequence[Row], title: str) -> Picture:
-    """Return the squared error against the length of a range, a panel for each epsilon."""
-    rows = [
-        {"panel": f"epsilon {p['epsilon']:g}", "length": int(p["queries"].partition(":")[2])}
-        | {"method": p["method"], "error": p["error"]}
-        for p in points
-    ]
-    how: dict[str, Any] = {"title": title, "subtitle": "mean over trials and over all ranges of a length"}
-    how |= {"x_title": "length of the range, bins", "y_title": "mean squared error, records²", "columns": 3}
-    return figures.lines(rows, x="length", y="error", by="method", column="panel", **how)
-
-
-def divergences(facts: Facts, pairs: Sequence[Pair]) -> Picture | None:
+def divergences(facts: Facts, pairs: Sequence[Pair]) -> list[Row]:
     """Return the divergences of all tables, ours and published."""
     epsilons = {t["name"]: t["epsilon"] for t in facts["tables"]}
     rows = [
@@ -179,13 +162,7 @@ def divergences(facts: Facts, pairs: Sequence[Pair]) -> Picture | None:
         for who, value in (("here", p.ours), ("published", p.published))
         if value
     ]
-    if not rows:
-        return None
-    rows.sort(key=lambda row: str(row["panel"]).split(",")[0])
-    how: dict[str, Any] = {"x_title": "Kullback-Leibler divergence, nats", "columns": 3}
-    how |= {"title": "AHP, Tables 2 to 4: Kullback-Leibler divergence, here and as published"}
-    how |= {"subtitle": "the data stand in for the paper's", "column": "panel"}
-    return figures.dots(rows, x="divergence", y="method", by="figure", **how)
+    return sorted(rows, key=lambda row: str(row["panel"]).split(",")[0])
 
 
 def _published(name: str) -> str:
@@ -201,13 +178,9 @@ def _file(facts: Facts, name: str) -> str:
 
 
 def _squared_table(facts: Facts, name: str, look: Look) -> str:
-    keys = [(t["epsilon"], length) for t, length in product(facts["tables"], facts["lengths"])]
-    label = {key: f"epsilon {key[0]}, {key[1]}" for key in keys}
-    rows: list[Row] = []
-    for method, ours in facts["methods"].items():
-        errors = {label[e, m]: look.error(name, e, f"length:{m}", ours) for e, m in keys}
-        rows.append({"method": method} | {k: None if math.isnan(v) else v for k, v in errors.items()})
-    columns = [label[key] for key in keys if any(row[label[key]] is not None for row in rows)]
+    settings = product((t["epsilon"] for t in facts["tables"]), facts["lengths"])
+    columns = {f"epsilon {e}, {length}": (name, e, f"length:{length}") for e, length in settings}
+    methods = facts["methods"]
+    columns = {column: at for column, at in columns.items() if look.known("error", *at, methods.values())}
     title = f"Figure {_figure(facts, name)}: mean squared error of ranges, {name}"
-    note = "By epsilon and length in bins; ours alone."
-    return tables.table(rows, columns=["method", *columns], title=title, note=note)
+    return look.table(methods, columns, title=title, note="By epsilon and length in bins; ours alone.")

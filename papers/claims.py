@@ -223,4 +223,4 @@ def listing(findings: Sequence[Finding], *, title: str) -> str:
     rows = [dict(zip(columns, (f.where, f.claim, f.verdict, f.evidence), strict=True)) for f in findings]
     verdicts = Counter(finding.verdict for finding in findings)
     total = ", ".join(f"{verdicts[word]} {word}" for word in WORDS if verdicts[word])
-    return f"{table(rows, columns=columns, title=title)}\nOf {len(findings)} statements: {total}.\n"
+    return f"{table(rows, title=title)}\nOf {len(findings)} statements: {total}.\n"

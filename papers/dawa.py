@@ -23,7 +23,6 @@ from dphist.domain.workload import Rectangles, Workload, make_workload
 from dphist.errors import UsageError
 from dphist.lab import data as bench_data
 from dphist.lab.data import Source
-from dphist.lab.figures import groups, lines
 from dphist.lab.grid import Cell
 from dphist.lab.metrics import geometric_mean, summarise
 from dphist.methods.catalogue import make_pipeline
@@ -35,12 +34,11 @@ from dphist.steps import bisect, iterative, partition
 from dphist.steps.protocols import Partitioner
 from papers.claims import Judge, listing
 from papers.look import Look, Row, measured
-from papers.runner import Facts, Report, Run, data_table, load
+from papers.runner import Facts, Report, Run, data_table, draw, load, made_up
 from papers.tables import table
 
 ONE = "0.1"  # the epsilon of Figures 4 to 6
 DOUBLE = "optimal at twice the price"  # of a bucket: what Table 1 turns out to be made with
-ERROR = "mean absolute error (records)"
 REGION: tuple[float, float] = tuple(load("dawa")["region"])
 
 
@@ -62,12 +60,12 @@ def report(run: Run, facts: Facts) -> Report:
     judge = judge_of(facts, look, [source.name for source in on_plane], size["epsilons"])
     found = judge.findings([*facts["claims"]["line"], *facts["claims"]["plane"]])
     sections = [
-        table(held, columns=["data", "bins", "records", "from"], title="Data"),
+        table(held, title="Data"),
         listing(found, title="What the paper says"),
         ours_table(facts, look),
     ]
     printed = tables(facts, look, list(dict.fromkeys(c["method"] for c in cut)), rounds)
-    return Report([*tuned, *rows], sections, printed, draw(facts, points, cut))
+    return Report([*tuned, *rows], sections, printed, pictures(facts, points, cut))
 
 
 def judge_of(facts: Facts, look: Look, planes: Sequence[str], epsilons: Sequence[str]) -> Judge:
@@ -80,14 +78,13 @@ def judge_of(facts: Facts, look: Look, planes: Sequence[str], epsilons: Sequence
 
 def lines_of(facts: Facts, folder: Path | None) -> tuple[Source, ...]:
     """Return the paper's seven histograms: files where the folder has them, else what stands for them."""
-    found, bins = _files(folder, 1), facts["bins"]
-    sources = []
-    for name, d in facts["data"].items():
-        file = next((f for f in found if Path(f.shape).name.upper().startswith(d["file"])), None)
-        if file is None:
-            sources.append(Source(name, d["shape"], bins, d["records"], d["draw"]))
-        else:
-            sources.append(replace(file, name=name, n=bins if file.counts().size > bins else None))
+    files, sources = _files(folder, 1), []
+    for made in made_up(facts):
+        start, bins = facts["data"][made.name]["file"], made.n or 0
+        file = next((f for f in files if Path(f.shape).name.upper().startswith(start)), None)
+        if file:
+            made = replace(file, name=made.name, n=bins if file.counts().size > bins else None)
+        sources.append(made)
     return tuple(sources)
 
 
@@ -240,13 +237,9 @@ def named(row: Row) -> Row:
     return row | {"queries": rest[0] if kind == "box" else kind, "method": method}
 
 
-def draw(facts: Facts, points: Sequence[Row], cut: Sequence[Row]) -> dict[str, tuple[str, Picture]]:
+def pictures(facts: Facts, points: Sequence[Row], cut: Sequence[Row]) -> dict[str, tuple[str, Picture]]:
     """Return the figures in the paper's layout, by their files, with their titles."""
     sets, order, kinds = facts["sets"], list(facts["data"]), list(facts["workloads"])
-    bars: Row = {"low": "low", "high": "high"}
-    bars |= {"subtitle": "95 % bootstrap intervals over workloads and trials", "y_title": ERROR}
-    axes: Row = {"x": "dataset", "by": "method", "x_title": "data, easiest first"}
-    drawn: dict[str, tuple[str, Picture]] = {}
 
     def part(methods: Sequence[str], epsilons: Sequence[str], among: Sequence[str]) -> list[Row]:
         """Return points in the order in which they are drawn."""
@@ -256,28 +249,19 @@ def draw(facts: Facts, points: Sequence[Row], cut: Sequence[Row]) -> dict[str, t
         some.sort(key=lambda p: (order.index(p["dataset"]), methods.index(p["method"])))
         return sorted(some, key=lambda p: (ranked[p["epsilon"]], kinds.index(p["queries"])))
 
-    title = "Figure 3: error on uniform intervals"
-    every = part(sets["main"], sets["epsilons"], ["random"])
-    picture = groups(every, y="error", column="epsilon", title=title, **axes, **bars)
-    drawn["figure-3.png"] = title, picture
-    title = f"Figure 4: the two steps of DAWA alone, uniform intervals, epsilon {ONE}"
-    picture = groups(part(sets["halves"], [ONE], ["random"]), y="error", title=title, **axes, **bars)
-    drawn["figure-4.png"] = title, picture
-    title = f"Figure 5: cost of the partition that epsilon {ONE} buys"
-    costs = [c for c in cut if c["method"] != DOUBLE]
-    picture = groups(costs, y="cost", title=title, y_title="cost of the partition (records)", **axes)
-    drawn["figure-5.png"] = title, picture
-    title = f"Figure 6: ways to measure the buckets, epsilon {ONE}"
-    some = [p for p in part(sets["second"], [ONE], kinds) if p["dataset"] in sets["three"]]
-    some = [p | {"workload": f"{facts['workloads'][p['queries']]} workload"} for p in some]
-    picture = groups(some, y="error", column="workload", columns=2, title=title, **axes, **bars)
-    drawn["figure-6.png"] = title, picture
-    axes = {"x": "epsilon", "y": "error", "by": "method", "x_title": "epsilon", "column": "rectangles"}
+    ways = [p for p in part(sets["second"], [ONE], kinds) if p["dataset"] in sets["three"]]
+    ways = [p | {"workload": f"{facts['workloads'][p['queries']]} workload"} for p in ways]
+    drawn = {
+        "figure-3.png": draw(facts, "main", part(sets["main"], sets["epsilons"], ["random"])),
+        "figure-4.png": draw(facts, "halves", part(sets["halves"], [ONE], ["random"]), epsilon=ONE),
+        "figure-5.png": draw(facts, "cost", [c for c in cut if c["method"] != DOUBLE], epsilon=ONE),
+        "figure-6.png": draw(facts, "ways", ways, epsilon=ONE),
+    }
     for name in dict.fromkeys(p["dataset"] for p in points if p["dataset"] not in order):
-        some = [p | {"rectangles": _degrees(p["queries"])} for p in points if p["dataset"] == name]
+        some = [p for p in points if p["dataset"] == name]
+        some = [p | {"rectangles": "rectangles of {}° by {}°".format(*p["queries"].split("x"))} for p in some]
         some.sort(key=lambda p: sets["plane"].index(p["method"]))
-        title = f"Figure 7: error on rectangles, {name}"
-        drawn[f"figure-7-{name}.png"] = title, lines(some, title=title, **axes, **bars)
+        drawn[f"figure-7-{name}.png"] = draw(facts, "plane", some, data=name)
     return drawn
 
 
@@ -294,37 +278,27 @@ def tables(facts: Facts, look: Look, cuts: Sequence[str], rounds: Mapping[str, i
     ]
     title = f"Table 1: buckets of the best partition at epsilon {ONE}"
     note = "As the text defines it a bucket costs 1 / epsilon; the other column doubles that."
-    made = [table(listed, columns=["data", *columns], title=title, note=note)]
-    for which, extreme in (("least", min), ("largest", max)):
-        listed = []
-        for method in (*facts["ratios"], "mwem", *facts["sets"]["ours"]):
-            line: Row = {"method": method}
-            for i, e in enumerate(epsilons):
-                line[f"{e} here"] = extreme(over_dawa(look, method, e, names), default=None)
-                line[f"{e} paper"] = facts["ratios"].get(method, {which: [None] * 4})[which][i]
-            listed.append(line)
-        letter = "a" if which == "least" else "b"
-        title = (
-            f"Table 2{letter}: {which} ratio of a method's error to DAWA's over the data, uniform intervals"
-        )
-        made.append(table(listed, columns=list(listed[0]), title=title))
-    listed = [
-        {"method": s["method"], "data": s["data"]}
-        | {"here": look.error(s["data"], ONE, "random", s["method"]), "paper": s["error"]}
-        for s in facts["stated"]
-    ]
+    made = [table(listed, title=title, note=note)]
+    over = "ratio of a method's error to DAWA's over the data, uniform intervals"
+    for letter, which, extreme in (("a", "least", min), ("b", "largest", max)):
+        listed = [{"method": method} for method in (*facts["ratios"], "mwem", *facts["sets"]["ours"])]
+        for line, (i, e) in product(listed, enumerate(epsilons)):
+            line[f"{e} here"] = extreme(over_dawa(look, line["method"], e, names), default=None)
+            line[f"{e} paper"] = facts["ratios"].get(line["method"], {which: [None] * 4})[which][i]
+        made.append(table(listed, title=f"Table 2{letter}: {which} {over}"))
+    listed = [{"method": s["method"], "data": s["data"], "paper": s["error"]} for s in facts["stated"]]
+    for line in listed:
+        line["here"] = look.error(line["data"], ONE, "random", line["method"])
     title = f"Errors the paper states, uniform intervals, epsilon {ONE}"
     made.append(table(listed, columns=["method", "data", "here", "paper"], title=title))
     for epsilon in epsilons:
-        methods = _figure_3(facts, epsilon)
-        listed = [{"method": m} | {n: look.error(n, epsilon, "random", m) for n in names} for m in methods]
+        methods = {method: method for method in _figure_3(facts, epsilon)}
         title = f"Figure 3: mean absolute error, uniform intervals, epsilon {epsilon}"
-        made.append(table(listed, columns=["method", *names], title=title))
+        made.append(look.table(methods, {n: (n, epsilon, "random") for n in names}, title=title))
     listed = [{"partition": m} | {n: cut("cost", n, m) for n in names} for m in cuts if m != DOUBLE]
-    made.append(table(listed, columns=["partition", *names], title="Figure 5: cost of the partition"))
+    made.append(table(listed, title="Figure 5: cost of the partition"))
     listed = [{"data": n, "rounds": t} for n, t in rounds.items()]
-    title = "MWEM's rounds, chosen with the answers in sight"
-    return [*made, table(listed, columns=["data", "rounds"], title=title)]
+    return [*made, table(listed, title="MWEM's rounds, chosen with the answers in sight")]
 
 
 def over_dawa(look: Look, method: str, epsilon: str, names: Sequence[str]) -> list[float]:
@@ -346,15 +320,10 @@ def ours_table(facts: Facts, look: Look) -> str:
             line[f"{epsilon} better"] = f"{sum(r < 1 for r in found)} of {len(found)}"
         listed.append(line)
     note = "Geometric mean over the data of a method's error over DAWA's, and on how many it is less."
-    return table(listed, columns=list(listed[0]), title="Ours over DAWA, uniform intervals", note=note)
+    return table(listed, title="Ours over DAWA, uniform intervals", note=note)
 
 
 def _figure_3(facts: Facts, epsilon: str) -> list[str]:
     """Return the methods run on uniform intervals: at one epsilon also DAWA's halves, for Figure 4."""
     more = [m for m in ("partition+laplace", "greedyh") if epsilon == ONE]
     return [*facts["sets"]["main"], *more]
-
-
-def _degrees(kind: str) -> str:
-    wide, high = kind.split("x")
-    return f"rectangles of {wide}° by {high}°"

@@ -18,17 +18,14 @@ from dphist.domain import Domain
 from dphist.domain.workload import Workload, fraction, make_workload
 from dphist.lab import data as bench_data
 from dphist.lab.data import Source
-from dphist.lab.figures import lines, skyline
 from dphist.lab.grid import Cell
 from papers.claims import Case, Judge, listing
 from papers.look import Look, Row, measured
-from papers.runner import Facts, Report, Run, data_table
+from papers.runner import Facts, Report, Run, data_table, draw, made_up
 from papers.tables import number, table
 
 SMALL, LARGE = "0.01", "1"
 INTERVALS = "all-ranges"
-ERROR = "mean squared error (records²)"
-_BARS: Row = {"low": "low", "high": "high", "y_title": ERROR}
 
 
 def report(run: Run, facts: Facts) -> Report:
@@ -41,13 +38,12 @@ def report(run: Run, facts: Facts) -> Report:
     printed += error_tables(facts, look, files) if files else []
     about = {name: d["about"] for name, d in facts["data"].items()}
     held = [d | {"what": about.get(d["data"], "a file, as it is")} for d in data_table((*made, *real), rows)]
-    hours = number(_full_hours(facts, points, (*made, *real)))
+    agreed = membership(facts, look)
     general, special = facts["claims"]["general"], facts["claims"]["special"]
     sections = [
-        f"A full run takes about {hours} hours of CPU time by what these cells took; divide it by the number "
-        "of cores.\n",
-        table(held, columns=["data", "bins", "records", "from", "what"], title="Data"),
-        membership_text(membership(facts, look)),
+        facts["notes"]["hours"].format(number(_full_hours(facts, points, (*made, *real)))),
+        table(held, title="Data"),
+        facts["notes"]["members"].format_map(agreed) if agreed["panels"] else "",
         listing(
             judge_of(facts, look, ours).findings([*general, *special]),
             title="What the paper says, on the made-up data",
@@ -56,7 +52,7 @@ def report(run: Run, facts: Facts) -> Report:
     if real:
         found = judge_of(facts, look, files).findings(general)
         sections.append(listing(found, title="The same on the real files"))
-    return Report(rows, sections, printed, draw(facts, points, look, ours, files))
+    return Report(rows, sections, printed, pictures(facts, points, look, ours, files))
 
 
 def judge_of(facts: Facts, look: Look, names: Sequence[str]) -> Judge:
@@ -75,11 +71,6 @@ def judge_of(facts: Facts, look: Look, names: Sequence[str]) -> Judge:
 def queries(name: str, domain: Domain) -> Workload:
     """Return the workload of a name; ``4%`` is all intervals that span so much of the domain."""
     return fraction(domain.n, float(name[:-1])) if name.endswith("%") else make_workload(name, domain)
-
-
-def made_up(facts: Facts) -> tuple[Source, ...]:
-    """Return what stands for the paper's data."""
-    return tuple(Source(name, d["shape"], d["bins"], d["records"]) for name, d in facts["data"].items())
 
 
 def real_files(facts: Facts, folder: Path | None) -> tuple[Source, ...]:
@@ -118,68 +109,46 @@ def ordered(facts: Facts, points: Sequence[Row]) -> list[Row]:
     return sorted(points, key=lambda p: (place.get(p["dataset"], len(names)), methods.index(p["method"])))
 
 
-def draw(
+def pictures(
     facts: Facts, points: Sequence[Row], look: Look, made: Sequence[str], real: Sequence[str]
 ) -> dict[str, tuple[str, Picture]]:
     """Return the figures in the paper's layout, by their files, with their titles."""
     sets, kinds = facts["sets"], facts["queries"]
     named = [p | {"kind": kinds[p["queries"]]} for p in points if p["queries"] in kinds]
+    best = [p for p in named if p["method"] in sets["top"]]
+    lengths = [
+        p | {"length": float(p["queries"][:-1]), "panel": f"{p['dataset']}, epsilon {p['epsilon']:g}"}
+        for p in points
+        if p["method"] in sets["top"] and p["queries"] in sets["lengths"]
+    ]
+    lengths.sort(key=lambda p: ([*made, *real].index(p["dataset"]), p["epsilon"]))
     there = {p["dataset"] for p in points}
-    made, real = ([name for name in names if name in there] for names in (made, real))
     drawn: dict[str, tuple[str, Picture]] = {}
-    how: Row = {"error": "error", "column": "kind", "error_title": ERROR}
-    for i, data in enumerate(facts["data"]):
-        if data not in made:
+    for i, data in enumerate(made):
+        if data not in there:
             continue
-        what = f"{data}, {look.size(data):,} bins"
+        words = {"data": f"{data}, {look.size(data):,} bins"}
         for j, epsilon in enumerate(sets["ends"]):
-            title = f"Figure {3 + 2 * i + j}: time against error, {what}, epsilon {epsilon}"
             part = [p for p in named if p["dataset"] == data and p["epsilon"] == float(epsilon)]
-            drawn[f"figure-{3 + 2 * i + j:02}.png"] = title, skyline(part, title=title, **how)
-        title = f"Figure {11 + i}: error against epsilon, {what}"
-        part = [p for p in named if p["dataset"] == data and p["method"] in sets["top"]]
-        drawn[f"figure-{11 + i}.png"] = title, _against_epsilon(part, title)
-        title = f"Figure {15 + i}: error against the length of intervals, {what}"
-        drawn[f"figure-{15 + i}.png"] = title, _against_length(facts, points, [data], title)
+            more = {"figure": 3 + 2 * i + j, "epsilon": epsilon}
+            drawn[f"figure-{3 + 2 * i + j:02}.png"] = draw(facts, "time", part, **words, **more)
+        part = [p for p in best if p["dataset"] == data]
+        drawn[f"figure-{11 + i}.png"] = draw(facts, "epsilon", part, figure=11 + i, **words)
+        part = [p for p in lengths if p["dataset"] == data]
+        drawn[f"figure-{15 + i}.png"] = draw(facts, "length", part, figure=15 + i, **words)
     drawn = dict(sorted(drawn.items()))
     for (kind, names), epsilon in product((("made-up", made), ("real", real)), sets["ends"]):
         part = [p for p in named if p["dataset"] in names and p["epsilon"] == float(epsilon)]
+        part = [p | {"data": f"{p['dataset']} ({p['n']:,} bins)"} for p in part]
         if part:
-            part = [p | {"data": f"{p['dataset']} ({p['n']:,} bins)"} for p in part]
-            title = f"The skyline of time and error, {kind} data, epsilon {epsilon}"
-            columns = 2 if len(names) <= 4 else 4
-            picture = skyline(part, row="data", title=title, columns=columns, **how)
-            drawn[f"skyline-{kind}-{epsilon}.png"] = title, picture
+            picture = draw(facts, f"skyline-{kind}", part, epsilon=epsilon)
+            drawn[f"skyline-{kind}-{epsilon}.png"] = picture
     if real:
-        part = [p for p in named if p["dataset"] in real and p["method"] in sets["top"]]
-        part = [p | {"kind": f"{p['dataset']}, {p['kind']}"} for p in part]
-        title = "Error against epsilon, real data"
-        drawn["epsilon-real.png"] = title, _against_epsilon(part, title)
-        title = "Error against the length of intervals, real data"
-        drawn["length-real.png"] = title, _against_length(facts, points, real, title)
+        part = [p | {"kind": f"{p['dataset']}, {p['kind']}"} for p in best if p["dataset"] in real]
+        drawn["epsilon-real.png"] = draw(facts, "epsilon-real", part)
+        part = [p for p in lengths if p["dataset"] in real]
+        drawn["length-real.png"] = draw(facts, "length-real", part)
     return drawn
-
-
-def _against_epsilon(part: Sequence[Row], title: str) -> Picture:
-    note = "mean and 95 % bootstrap interval over trials; the best method of each group of the paper"
-    how: Row = {"columns": 2 if len({p["kind"] for p in part}) <= 8 else 4, "x_title": "epsilon"}
-    how |= {"title": title, "subtitle": note, "column": "kind"}
-    return lines(part, x="epsilon", y="error", by="method", **how, **_BARS)
-
-
-def _against_length(facts: Facts, points: Sequence[Row], names: Sequence[str], title: str) -> Picture:
-    sets = facts["sets"]
-    part = [
-        p | {"length": float(p["queries"][:-1]), "panel": f"{p['dataset']}, epsilon {p['epsilon']:g}"}
-        for name in names
-        for p in points
-        if p["dataset"] == name and p["method"] in sets["top"] and p["queries"] in sets["lengths"]
-    ]
-    part.sort(key=lambda p: (names.index(p["dataset"]), p["epsilon"]))
-    note = "all intervals of one length; mean and 95 % bootstrap interval over trials"
-    how: Row = {"columns": 2 if len(names) <= 4 else 4, "x_title": "length of the intervals (% of the bins)"}
-    how |= {"title": title, "subtitle": note, "column": "panel"}
-    return lines(part, x="length", y="error", by="method", **how, **_BARS)
 
 
 def speed_table(facts: Facts, look: Look, names: Sequence[str]) -> str:
@@ -191,12 +160,7 @@ def speed_table(facts: Facts, look: Look, names: Sequence[str]) -> str:
         line: Row = {"method": method, "paper's name": told["name"], "paper's time": f"O({told['time']})"}
         line |= {f"{name}, N={n:,} (ms)": 1000 * times[name] for name, n in sizes.items()}
         listed.append(line | {"grows as": _growth(times, sizes)})
-    note = (
-        f"CPU time of one run in milliseconds at epsilon {LARGE}, median over trials. The last column is the "
-        "power of N between the smallest and the largest size. The paper prints no times, except that MM "
-        "would take about a month on Log."
-    )
-    return table(listed, columns=list(listed[0]), title="Table 1: time", note=note)
+    return table(listed, title="Table 1: time", note=facts["notes"]["time"])
 
 
 def _growth(times: Mapping[str, float], sizes: Mapping[str, int]) -> str:
@@ -226,26 +190,21 @@ def skyline_table(facts: Facts, look: Look) -> str:
             line[figure] = "both" if here and there else "here" if here else "paper" if there else ""
         line["here"] = sum(method in ours for ours, _ in found.values())
         listed.append(line | {"paper": facts["skyline_totals"].get(method, 0)})
-    note = (
-        "Columns are the paper's figures: 3 and 4 Rome, 5 and 6 Log, 7 and 8 Citations, 9 and 10 PUMS; odd "
-        f"ones epsilon {SMALL}, even ones {LARGE}; a for points, b for all intervals."
-    )
-    return table(listed, columns=list(listed[0]), title="Table 2: methods on the skyline", note=note)
+    return table(listed, title="Table 2: methods on the skyline", note=facts["notes"]["skylines"])
 
 
 def error_tables(facts: Facts, look: Look, names: Sequence[str]) -> list[str]:
     """Return the errors behind the skylines, a table for each kind of query."""
-    made = []
-    for kind, words in facts["queries"].items():
-        at = {f"{name}, {e}": (name, e) for name, e in product(names, facts["sets"]["ends"])}
-        listed = [
-            {"method": m} | {column: look.error(*where, kind, m) for column, where in at.items()}
-            for m in facts["methods"]
-        ]
-        title = f"Mean squared error, {words} ({', '.join(names)})"
-        note = "Columns are data and epsilon."
-        made.append(table(listed, columns=["method", *at], title=title, note=note))
-    return made
+    settings = list(product(names, facts["sets"]["ends"]))
+    return [
+        look.table(
+            {method: method for method in facts["methods"]},
+            {f"{name}, {e}": (name, e, kind) for name, e in settings},
+            title=f"Mean squared error, {words} ({', '.join(names)})",
+            note="Columns are data and epsilon.",
+        )
+        for kind, words in facts["queries"].items()
+    ]
 
 
 def membership(facts: Facts, look: Look) -> dict[str, int]:
@@ -258,18 +217,6 @@ def membership(facts: Facts, look: Look) -> dict[str, int]:
         "both": sum(len(ours & theirs) for ours, theirs in pairs),
         "touching": sum(bool(ours & theirs) for ours, theirs in pairs),
     }
-
-
-def membership_text(agreed: Mapping[str, int]) -> str:
-    """Return in words how alike the skylines are."""
-    if not agreed["panels"]:
-        return ""
-    return (
-        f"### The skylines\n\nThe paper names {agreed['theirs']} members of {agreed['panels']} skylines; "
-        f"{agreed['both']} of them are on ours, which have {agreed['ours']} members. At least one member is "
-        f"the same in {agreed['touching']} of {agreed['panels']}. Times of a millisecond and less differ by "
-        "little and by chance, so membership on the side of speed is uncertain.\n"
-    )
 
 
 def _full_hours(facts: Facts, points: Sequence[Row], sources: Sequence[Source]) -> float:

@@ -10,8 +10,10 @@ from typing import Any
 
 from dphist.lab.figures import front
 from dphist.lab.metrics import summarise
+from papers.tables import table
 
 Row = dict[str, Any]
+Setting = tuple[str, str, str]  # data, epsilon, queries
 
 
 def measured(rows: Iterable[Row], *, error: str) -> list[Row]:
@@ -76,3 +78,13 @@ class Look:
     def size(self, data: str) -> int:
         """Return how many bins a data set has, 0 if it was not run."""
         return next((int(p["n"]) for (name, *_), p in self.at.items() if name == data and "n" in p), 0)
+
+    def table(
+        self, methods: Mapping[str, str], columns: Mapping[str, Setting], *, title: str, note: str = ""
+    ) -> str:
+        """Return a table of mean errors: a row for each method, by its label, a column for each setting."""
+        rows = [
+            {"method": label} | {column: self.error(*at, method) for column, at in columns.items()}
+            for label, method in methods.items()
+        ]
+        return table(rows, title=title, note=note)

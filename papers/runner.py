@@ -18,8 +18,8 @@ import numpy as np
 from dphist._common import __version__
 from dphist.charts.picture import Picture
 from dphist.domain.workload import make_workload
-from dphist.errors import OutputError
-from dphist.lab import grid
+from dphist.errors import OutputError, UsageError
+from dphist.lab import figures, grid
 from dphist.lab.data import Source
 from dphist.methods.catalogue import make_pipeline
 from papers.look import Row
@@ -50,7 +50,15 @@ makes and which are not kept with the sources.
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a paper: what is asked on the command line."""
+    """One run of a paper: what is asked on the command line.
+
+    Args:
+        out: the folder to write to; made if it is not there.
+        quick: minutes instead of hours: fewer trials, and what the paper's module leaves out.
+        data: a folder of real histograms, used where one has the name of the paper's data.
+        jobs: how many processes; -1 for one per core.
+        backend: a joblib backend, such as ``dask``.
+    """
 
     name: str
     out: Path
@@ -100,7 +108,15 @@ def load(name: str) -> Facts:
 
 
 def perform(run: Run, facts: Facts | None = None) -> None:
-    """Run a paper and write its report."""
+    """Run a paper and write its report; a run that was interrupted goes on where it stopped."""
+    if run.data is not None and not run.data.is_dir():
+        raise UsageError(f"there is no folder {str(run.data)!r}; leave it out to use made-up data alone.")
+    try:
+        run.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"the folder {str(run.out)!r} cannot be made: {error.strerror}; choose another."
+        ) from error
     facts = load(run.name) if facts is None else facts
     report = importlib.import_module(f"papers.{run.name}").report(run, facts)
     for file, (_, picture) in report.pictures.items():
@@ -144,6 +160,25 @@ def save(picture: Picture, path: Path, *, scale: float = 2.0) -> None:
         # A picture's bytes grow somewhat slower than its area.
         scale = max(SMALLEST, 0.95 * scale * (LARGEST / len(content)) ** 0.6)
     path.write_bytes(content)
+
+
+def draw(facts: Facts, name: str, rows: Sequence[Row], **words: object) -> tuple[str, Picture]:
+    """Return a picture that the paper's file describes, with its title.
+
+    Args:
+        words: what fills the gaps in its texts.
+    """
+    told = {k: v.format_map(words) if isinstance(v, str) else v for k, v in facts["pictures"][name].items()}
+    make = getattr(figures, told.pop("kind"))
+    return told["title"], make(rows, **told)
+
+
+def made_up(facts: Facts) -> tuple[Source, ...]:
+    """Return what stands for the paper's data: shapes of as many bins and records."""
+    return tuple(
+        Source(name, d["shape"], d["bins"], d["records"], d.get("draw", 0))
+        for name, d in facts["data"].items()
+    )
 
 
 def data_table(sources: Sequence[Source], rows: Sequence[Row]) -> list[Row]:

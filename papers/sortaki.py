@@ -11,13 +11,13 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from dphist.charts.picture import Picture
 from dphist.domain import Domain
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.lab import figures, metrics
+from dphist.lab import metrics
 from dphist.lab.data import Source, folder
 from dphist.lab.grid import Cell
 from dphist.methods.catalogue import make_pipeline
@@ -25,7 +25,7 @@ from dphist.methods.pipeline import Pipeline, Split
 from dphist.steps import formulas, partition
 from papers import tables
 from papers.look import Look, Row, measured
-from papers.runner import Facts, Report, Run
+from papers.runner import Facts, Report, Run, draw, made_up
 from papers.tables import Pair
 
 Column: TypeAlias = tuple[str, str, str]  # data set, epsilon, share of the initializer
@@ -46,16 +46,12 @@ def report(run: Run, facts: Facts) -> Report:
         note = f"Scaled average per query error, in multiples of {_unit(table)}."
         printed.append(tables.beside(mine, title=title, note=note))
         if picture := picture_of(facts, table, mine):
-            pictures[f"table-{name}.png"] = (title, picture)
+            pictures[f"table-{name}.png"] = picture
     every = [pair for mine in pairs.values() for pair in mine]
     compared = tables.verdict([p for p in every if p.method not in facts["ours"]])
-    likeness = groups_of(facts, found)
-    note = (
-        "How many groups the greedy partitioner makes of the exact counts at each epsilon, ours / published: "
-        "a measure of how alike the stand-ins are. *apart* is the typical factor between the two."
-    )
+    note = facts["notes"]["likeness"]
     sections = [
-        tables.table(likeness, columns=list(likeness[0]), title="The data, and Table I", note=note),
+        tables.table(groups_of(facts, found), title="The data, and Table I", note=note),
         f"## What agrees\n\n{compared}",
         exact_groups(every),
     ]
@@ -91,10 +87,7 @@ def build(label: str, domain: Domain, workload: Workload | None = None) -> Pipel
 
 def sources(facts: Facts, data: Path | None) -> dict[str, Source]:
     """Return what stands for each data set: a shape of its size, or a real file of its name."""
-    found = {
-        name: Source(name, d["shape"], n=d["bins"], scale=d["records"], draw=d["draw"])
-        for name, d in facts["data"].items()
-    }
+    found = {source.name: source for source in made_up(facts)}
     for file in folder(data, dims=1) if data else ():
         name = next((name for name in found if name.upper() == file.name.upper()), None)
         if name and file.counts().size >= facts["data"][name]["bins"]:
@@ -159,7 +152,7 @@ def groups_of(facts: Facts, found: dict[str, Source]) -> list[Row]:
     return rows
 
 
-def picture_of(facts: Facts, table: Facts, pairs: Sequence[Pair]) -> Picture | None:
+def picture_of(facts: Facts, table: Facts, pairs: Sequence[Pair]) -> tuple[str, Picture] | None:
     """Return a table as a picture: lines over the initializer's share, or dots for every shape."""
     cell = {(p.column, p.method): p for p in pairs}
     by_share = len(table["shares"]) > 1
@@ -178,16 +171,10 @@ def picture_of(facts: Facts, table: Facts, pairs: Sequence[Pair]) -> Picture | N
                 rows.append(row | {"error": value if by_share else value / least})
     if not rows:
         return None
-    how: dict[str, Any] = {"column": "panel", "title": f"SORTaki, Table {table['name']}: {table['caption']}"}
+    words = {"table": table["name"], "caption": table["caption"], "unit": _unit(table)}
     if by_share:
-        how |= {"x_title": "share of epsilon that rough counts get", "log_x": False}
-        how |= {"y_title": f"scaled error, multiples of {_unit(table)}"}
-        how |= {"subtitle": "mean over trials; the data stand in for the paper's"}
-        return figures.lines(rows, x="share", y="error", by="method", **how)
-    how |= {"subtitle": "rough counts get 0.9 of epsilon; left of 1 is better than Identity", "columns": 3}
-    how |= {"x_title": "error over that of Identity (laplace)"}
-    others = [row for row in rows if row["method"] != "laplace"]
-    return figures.dots(others, x="error", y="method", by="figure", **how)
+        return draw(facts, "share", rows, **words)
+    return draw(facts, "shape", [row for row in rows if row["method"] != "laplace"], **words)
 
 
 def exact_groups(pairs: Sequence[Pair]) -> str:
@@ -204,7 +191,7 @@ def exact_groups(pairs: Sequence[Pair]) -> str:
         rows.append(row)
     title = "Our own rows: error over that of the published method, geometric mean over the columns"
     note = "The best groups of all sizes for the noisy counts need not be the best for the true ones."
-    return tables.table(rows, columns=list(rows[0]), title=title, note=note)
+    return tables.table(rows, title=title, note=note)
 
 
 def _words(table: Facts, where: Column) -> str:

@@ -60,8 +60,13 @@ def number(value: object) -> str:
     return f"{value:.3g}" if size >= 1e-3 or not size else f"{value:.2e}"
 
 
-def table(rows: Sequence[Row], *, columns: Sequence[str], title: str, note: str = "") -> str:
-    """Return a Markdown table under a heading: one line per row, the named columns, figures to the right."""
+def table(rows: Sequence[Row], *, title: str, note: str = "", columns: Sequence[str] = ()) -> str:
+    """Return a Markdown table under a heading: one line per row, figures to the right.
+
+    Args:
+        columns: those shown, in their order; all of the first row if none are named.
+    """
+    columns = columns or list(rows[0])
     numeric = [
         all(isinstance(r.get(c), int | float | np.number | None) for r in rows) and c != columns[0]
         for c in columns
@@ -108,7 +113,7 @@ def beside(pairs: Sequence[Pair], *, title: str, note: str = "") -> str:
 
     rows = [{"method": m} | {c: text(cell.get((m, c))) for c in columns} for m in methods]
     note = f"{note} Ours / published.".strip()
-    shown = table(rows, columns=["method", *columns], title=title, note=note)
+    shown = table(rows, title=title, note=note)
     places: dict[str, dict[str, str]] = {}
     for c in columns:
         both = _known([p for p in pairs if p.column == c])
@@ -167,8 +172,8 @@ def verdict(pairs: Sequence[Pair]) -> str:
         row |= {"least ratio": ratios[0], "median ratio": median(ratios), "largest ratio": ratios[-1]}
         row |= {"above a factor 2": sum(r > FAR for r in ratios)}
         rows.append(row | {"below a half": sum(r < 1 / FAR for r in ratios)})
-    listed = table(rows, columns=list(rows[0]), title="Ours over the published figure, by method")
-    return "\n".join([text, listed, table(columns, columns=list(columns[0]), title="Column by column")])
+    listed = table(rows, title="Ours over the published figure, by method")
+    return "\n".join([text, listed, table(columns, title="Column by column")])
 
 
 def _known(pairs: Iterable[Pair]) -> list[Pair]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-import papers
 from dphist.charts.picture import Picture
-from dphist.errors import OutputError, UsageError
+from dphist.errors import OutputError
 from dphist.lab import figures
-from papers import runner
+from papers import PAPERS, runner
 from papers.__main__ import main
+from papers.runner import Run
 
 
 @pytest.fixture
@@ -28,29 +28,31 @@ def ask(monkeypatch, *words):
 def test_a_paper_says_what_it_wrote(here, monkeypatch, capsys):
     asked = []
 
-    def tiny(name, *, out, **more):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "tables.md").write_text("new")
-        asked.append((name, out, more))
-        return out
+    def tiny(run):
+        run.out.mkdir(parents=True, exist_ok=True)
+        (run.out / "tables.md").write_text("new")
+        asked.append(run)
 
-    monkeypatch.setattr(papers, "reproduce", tiny)
+    monkeypatch.setattr(runner, "perform", tiny)
     (here / "results" / "dawa").mkdir(parents=True)
     (here / "results" / "dawa" / "old.md").write_text("old")
     assert ask(monkeypatch, "dawa", "--jobs", "1") == 0
     assert capsys.readouterr().out.split() == [str(Path("results/dawa/tables.md"))]
-    assert ask(monkeypatch, "dawa", "--quick", "--backend", "dask", "--data", here) == 0
-    plain = {"quick": False, "data": None, "jobs": 1, "backend": None}
-    assert asked[0] == ("dawa", Path("results/dawa"), plain)
-    other = {"quick": True, "data": here, "jobs": -1, "backend": "dask"}
-    assert asked[1] == ("dawa", Path("results/dawa-quick"), other)
+    monkeypatch.setenv("DPHIST_BENCH_DATA", "elsewhere")
+    assert ask(monkeypatch, "dawa", "--quick", "--backend", "dask") == 0
+    assert ask(monkeypatch, "dawa", "--data", here, "--out", "there") == 0
+    assert asked == [
+        Run("dawa", Path("results/dawa"), quick=False, jobs=1),
+        Run("dawa", Path("results/dawa-quick"), quick=True, data=Path("elsewhere"), backend="dask"),
+        Run("dawa", Path("there"), quick=False, data=here),
+    ]
 
 
 def test_an_interrupted_paper_says_how_to_go_on(here, monkeypatch, capsys):
-    def stop(name, **more):
+    def stop(run):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(papers, "reproduce", stop)
+    monkeypatch.setattr(runner, "perform", stop)
     assert ask(monkeypatch, "dawa") == 130
     assert "kept in results/dawa: the same command goes on" in capsys.readouterr().err
 
@@ -64,16 +66,13 @@ def test_an_unknown_paper_and_a_missing_folder(here, monkeypatch, capsys):
     assert not (here / "results").exists()
 
 
-def test_a_wrong_name_and_a_folder_that_cannot_be_made(tmp_path):
-    with pytest.raises(UsageError, match="there is no paper 'sortak'. Did you mean 'sortaki'"):
-        papers.reproduce("sortak", out=tmp_path / "out", quick=True, data=None)
-    assert not (tmp_path / "out").exists()
+def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
-        papers.reproduce("ahp", out=tmp_path / "file", quick=True, data=None)
+        runner.perform(Run("ahp", tmp_path / "file", quick=True))
 
 
-@pytest.mark.parametrize("name", papers.PAPERS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_paper_has_a_module_and_facts(name):
     facts = runner.load(name)
     assert facts["title"] and facts["about"] and facts["data"]

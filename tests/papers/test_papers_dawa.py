@@ -49,7 +49,7 @@ def test_the_plan_covers_the_papers_settings(size):
 
 
 def test_files_stand_where_the_paper_had_their_data(tmp_path):
-    bins = FACTS["bins"]
+    bins = 4096
     np.save(tmp_path / "NETTRACE.n4096.npy", np.ones(bins, dtype=np.int64))
     np.save(tmp_path / "HEPTH.n8192.npy", np.ones(2 * bins, dtype=np.int64))
     found = {s.name: s for s in dawa.lines_of(FACTS, tmp_path)}
@@ -170,8 +170,8 @@ def test_methods_for_grids_answer_boxes(method, tmp_path):
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(Picture, "to_png", lambda *_, scale: b"drawn")  # test_figures draws
-    data = {name: d | {"records": 3000} for name, d in FACTS["data"].items()}
-    facts = FACTS | {"data": data, "bins": 64, "queries": 50, "rounds": [5, 10], "size": {"quick": TINY}}
+    data = {name: d | {"bins": 64, "records": 3000} for name, d in FACTS["data"].items()}
+    facts = FACTS | {"data": data, "queries": 50, "rounds": [5, 10], "size": {"quick": TINY}}
     perform(Run("dawa", tmp_path, quick=True, jobs=1), facts)
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {*(f"figure-{i}.png" for i in range(3, 7)), "figure-7-towns.png"}

@@ -9,9 +9,9 @@ from dphist.charts.picture import Picture
 from dphist.domain import Domain, Integers
 from dphist.methods.catalogue import CATALOGUE
 from papers import engineering
-from papers.engineering import LARGE, SMALL, made_up, membership, plan, queries, real_files
+from papers.engineering import LARGE, SMALL, membership, plan, queries, real_files
 from papers.look import Look
-from papers.runner import Run, load, perform
+from papers.runner import Run, load, made_up, perform
 
 FACTS = load("engineering")
 SETS, METHODS = FACTS["sets"], list(FACTS["methods"])
