@@ -23,6 +23,7 @@ from dphist.lab import figures, grid
 from dphist.lab.data import Source
 from dphist.methods.catalogue import make_pipeline
 from papers.look import Row
+from papers.palette import with_palette
 from papers.tables import number
 
 Facts = Mapping[str, Any]  # what a paper's TOML file says
@@ -150,9 +151,9 @@ def page(run: Run, facts: Facts, report: Report) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
-def save(picture: Picture, path: Path, *, scale: float = 2.0) -> None:
+def save(picture: Picture, path: Path, *, scale: float = 1.0) -> None:
     """Write a picture, smaller until it is light enough to be kept with the sources."""
-    while len(content := picture.to_png(scale=scale)) > LARGEST:
+    while len(content := with_palette(picture.to_png(scale=scale))) > LARGEST:
         if scale <= SMALLEST:
             raise OutputError(
                 f"{path.name} takes {len(content):,} bytes, and may take {LARGEST:,}: draw it in two parts."

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from dphist.charts.picture import Picture
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.lab.data import Source
 from dphist.lab.grid import Cell, run_cell
 from dphist.methods.catalogue import CATALOGUE
-from papers import dawa
+from papers import dawa, runner
 from papers.dawa import DOUBLE, build, cost, named, partitions, queries, towns
 from papers.look import Look
 from papers.runner import Run, load, perform
@@ -169,7 +168,9 @@ def test_methods_for_grids_answer_boxes(method, tmp_path):
 
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(Picture, "to_png", lambda *_, scale: b"drawn")  # test_figures draws
+    monkeypatch.setattr(
+        runner, "save", lambda picture, path: path.write_bytes(b"drawn")
+    )  # test_figures draws
     data = {name: d | {"bins": 64, "records": 3000} for name, d in FACTS["data"].items()}
     facts = FACTS | {"data": data, "queries": 50, "rounds": [5, 10], "size": {"quick": TINY}}
     perform(Run("dawa", tmp_path, quick=True, jobs=1), facts)

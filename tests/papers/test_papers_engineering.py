@@ -5,10 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dphist.charts.picture import Picture
 from dphist.domain import Domain, Integers
 from dphist.methods.catalogue import CATALOGUE
-from papers import engineering
+from papers import engineering, runner
 from papers.engineering import LARGE, SMALL, membership, plan, queries, real_files
 from papers.look import Look
 from papers.runner import Run, load, made_up, perform
@@ -107,7 +106,9 @@ def test_members_of_the_papers_skylines_are_counted():
 
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(Picture, "to_png", lambda *_, scale: b"drawn")  # test_figures draws
+    monkeypatch.setattr(
+        runner, "save", lambda picture, path: path.write_bytes(b"drawn")
+    )  # test_figures draws
     data, out = tmp_path / "real", tmp_path / "out"
     for place in (data, out):
         place.mkdir()
