@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 import zlib
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from dphist.kernels import kernel
 
 Bytes = NDArray[np.uint8]
 _START = b"\x89PNG\r\n\x1a\n"
@@ -51,17 +52,17 @@ def chunks_of(png: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@kernel
 def _unfiltered(kinds: Bytes, lines: Bytes, deep: int) -> Bytes:
     """Return the bytes of all lines, each of which says how they are predicted by those left and above."""
     for y in range(lines.shape[0]):
         for x in range(lines.shape[1]):
-            left = np.int64(lines[y, x - deep]) if x >= deep else 0
-            above = np.int64(lines[y - 1, x]) if y else 0
-            corner = np.int64(lines[y - 1, x - deep]) if y and x >= deep else 0
-            guess = (0, left, above, (left + above) // 2, 0)[kinds[y]]
+            left = int(lines[y, x - deep]) if x >= deep else 0
+            above = int(lines[y - 1, x]) if y else 0
+            corner = int(lines[y - 1, x - deep]) if y and x >= deep else 0
+            guess = (0, left, above, (left + above) // 2, 0)[int(kinds[y])]
             if kinds[y] == 4:  # Paeth's: whichever of the three is nearest to left + above - corner
                 a, b, c = abs(above - corner), abs(left - corner), abs(left + above - 2 * corner)
                 guess = left if a <= b and a <= c else above if b <= c else corner
-            lines[y, x] = (np.int64(lines[y, x]) + guess) & 255
+            lines[y, x] = (int(lines[y, x]) + guess) & 255
     return lines
