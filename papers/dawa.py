@@ -122,12 +122,12 @@ def towns(side: int, *, records: int = 1_000_000, seed: int = 0) -> Ints:
     return np.bincount(cell[:, 0] * side + cell[:, 1], minlength=side * side).reshape(side, side)
 
 
-def build(name: str, domain: Domain) -> Pipeline:
+def build(name: str, domain: Domain, workload: Workload | None = None) -> Pipeline:
     """Return the pipeline of a name; ``mwem@30`` is MWEM with 30 rounds."""
     base, _, rounds = name.partition("@")
     if rounds:
         return Pipeline(estimate=iterative.Mwem(rounds=int(rounds)), name=base)
-    return make_pipeline(name, domain)
+    return make_pipeline(name, domain, workload)
 
 
 def queries(name: str, domain: Domain) -> Workload:

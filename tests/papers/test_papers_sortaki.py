@@ -14,6 +14,9 @@ from dphist.errors import UsageError
 from dphist.kernels.transforms.haar import Multiples
 from dphist.lab import grid
 from dphist.lab.data import Source
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
 from dphist.steps import partition
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import FineTotals, GroupTotals, error_model_from_dict
@@ -108,7 +111,9 @@ class TestLaplace:
         assert dphist.load(tmp_path / "r.json").sum(2, 5) == release.sum(2, 5)
 
     def test_at_a_tiny_epsilon_the_steps_are_coarser_and_the_sampler_can_draw(self):
-        release = dphist.from_counts(np.arange(5), epsilon="1/1000000000", method="laplace")
+        domain = Domain((Integers(0, 4),))
+        door = Curator.simulated(Counts(np.arange(5), domain), epsilon=Fraction(1, 10**9), seed=0)
+        release = make_pipeline("laplace", domain).run(door, make_workload("points", domain))
         assert release.error.grid == 256
         assert release.error.variances() == pytest.approx(np.full(5, 2e18), rel=1e-6)
 
