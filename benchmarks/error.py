@@ -29,8 +29,6 @@ from dphist.methods.catalogue import choose, make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated
-from dphist.uncertainty.calibrated import Calibrated
-from dphist.uncertainty.margins import bin_margins
 
 METHODS = choose(lambda m: m.intervals == "calibrated" and 1 in m.usual)
 SHAPES = ("uniform", "smooth", "steps", "power-sorted", "power-shuffled", "sparse", "hourly", "heaps")
@@ -123,18 +121,14 @@ def _judged(estimated: Estimated, errors: Floats, workload: Ranges) -> tuple[flo
     """Return the shares that hold of bins and ranges, whether the band does, and median widths and errors."""
     model, off = estimated.error, np.abs(errors)
     lo, hi = workload.pairs()
-    if isinstance(model, Calibrated):
-        wide = model.margins(lo, hi, level=LEVEL)
-    else:
-        asked = [model.margin(a, b, level=LEVEL) for a, b in zip(lo.tolist(), hi.tolist(), strict=True)]
-        wide = np.array(asked, dtype=np.float64)
-    below = np.concatenate(([0.0], np.cumsum(errors)))
-    far, each, band = (
-        np.abs(below[hi] - below[lo]),
-        bin_margins(model, off.size, level=LEVEL),
+    wide, each, band = (
+        model.margins(lo, hi, level=LEVEL),
+        model.bin_margins(level=LEVEL),
         model.joint(level=LEVEL),
     )
-    if band is None or np.isnan(wide).any() or np.isnan(each).any():
+    below = np.concatenate(([0.0], np.cumsum(errors)))
+    far = np.abs(below[hi] - below[lo])
+    if each is None or band is None or np.isnan(wide).any() or np.isnan(each).any():
         raise UsageError("a bin or a range has no interval; is the method calibrated?")
     slack = 1e-9 * (1 + far.max())  # of summing doubles
     shares = (off <= each + slack).mean(), (far <= wide + slack).mean(), float((off <= band + slack).all())

@@ -192,7 +192,7 @@ def test_what_cannot_be_measured_is_honestly_not_known(method, capsys):
     assert np.isnan(release.intervals()).all() and "calibrate" not in release.parameters["shares"]
     show_release(release)
     out = capsys.readouterr().out
-    assert "not known" in out and release.error.words.removeprefix("no interval: ")[:40] in " ".join(
+    assert "not known" in out and release.error.description.removeprefix("no interval: ")[:40] in " ".join(
         out.split()
     )
 

@@ -26,7 +26,8 @@ from dphist.planning.audit import audit
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.calibrated import Calibrated, Rough, fitted, poisson_distance, rising_means
+from dphist.uncertainty.bias import fit_bias, isotonic_sums, poisson_mean_deviation
+from dphist.uncertainty.calibrated import Calibrated, RoughCounts, Runs
 from dphist.uncertainty.models import GroupTotals, TreeTotals
 
 ONE = Fraction(1)
@@ -183,7 +184,7 @@ def test_a_calibrated_release_spends_what_it_says_and_reads_back(method, tmp_pat
         np.testing.assert_array_equal(
             back.error.margins(lo, hi, level=0.9), release.error.margins(lo, hi, level=0.9)
         )
-        assert "measured" in release.error.words and "joint band" in release.error.words
+        assert "measured" in release.error.description and "joint band" in release.error.description
     np.testing.assert_array_equal(back.intervals(joint=True), band)
     assert dphist.load(release.save(tmp_path / "r.parquet")) == release
 
@@ -304,7 +305,7 @@ def test_the_noise_of_a_range_that_cuts_groups_is_that_of_even_parts():
         "distances": np.zeros(1),
         "classes": np.zeros(3, dtype=np.int64),
         "scale": 1.0,
-        "cuts": np.zeros(3),
+        "half_bias": np.zeros(3),
     }
     z = 1.959963984540054
     for model in (Calibrated(base, **empty), Calibrated(tree, **empty)):
@@ -327,8 +328,8 @@ def test_rough_counts_say_what_the_average_cannot():
         distances=np.array([32_000.0]),
         classes=np.array([0, 0]),
         scale=10.0,
-        runs=dphist.uncertainty.calibrated.Runs(16.0, 8000.0),
-        rough=Rough(counts, 2.0, 0.0),
+        runs=Runs(16.0, 8000.0),
+        rough=RoughCounts(counts, 2.0, 0.0),
     )
     assert model.margin(0, 32, level=0.95) == pytest.approx(16_000, rel=0.02)
     assert model.margin(16, 48, level=0.95) < 200  # one half makes up for the other
@@ -359,11 +360,11 @@ def test_merged_bins_add_up_their_band():
 )
 def test_rising_means_rise_keep_the_sum_and_leave_rising_ones_alone(pairs):
     sums, sizes = (np.array(a) for a in zip(*pairs, strict=True))
-    found = rising_means(sums.astype(float), sizes)
+    found = isotonic_sums(sums.astype(float), sizes)
     means = found / sizes
     assert (np.diff(means) >= -1e-9).all()
     assert found.sum() == pytest.approx(sums.sum())
-    np.testing.assert_allclose(rising_means(found, sizes), found, atol=1e-9)
+    np.testing.assert_allclose(isotonic_sums(found, sizes), found, atol=1e-9)
 
 
 def test_the_poisson_distance_is_the_mean_of_the_law():
@@ -371,7 +372,7 @@ def test_the_poisson_distance_is_the_mean_of_the_law():
         k = np.arange(400)
         logs = k * math.log(mean) - mean - np.array([math.lgamma(i + 1) for i in k]) if mean else None
         exact = 0.0 if logs is None else float((np.exp(logs) * abs(k - mean)).sum())
-        assert poisson_distance(np.array([mean]))[0] == pytest.approx(exact, rel=0.01, abs=1e-12)
+        assert poisson_mean_deviation(np.array([mean]))[0] == pytest.approx(exact, rel=0.01, abs=1e-12)
 
 
 def test_the_prior_stands_until_the_measured_sum_refutes_it():
@@ -382,13 +383,13 @@ def test_the_prior_stands_until_the_measured_sum_refutes_it():
         return float(weights @ np.hypot(noise, bias))
 
     def found(measured):
-        return fitted(noise, prior, weights, measured, least=measured - 2, most=measured + 4)
+        return fit_bias(noise, prior, weights, measured, least=measured - 2, most=measured + 4)
 
     np.testing.assert_array_equal(found(expected + 1), prior)
     assert total(found(expected + 50)) == pytest.approx(expected + 50)
     assert total(found(expected - 10)) == pytest.approx(expected - 6)
     assert found(-100.0).max() == 0
-    uneven = fitted(noise, np.array([0.5, 9.0]), weights, 20.0, least=0.0, most=20.0)
+    uneven = fit_bias(noise, np.array([0.5, 9.0]), weights, 20.0, least=0.0, most=20.0)
     assert uneven[0] == 0.5 and 0.5 < uneven[1] < 9, "the larger ones are cut first"
 
 

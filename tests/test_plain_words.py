@@ -71,7 +71,7 @@ class TestBounding:
         assert bounding(3) in out
         release = dphist.load("r.json")
         assert json.loads(Path("r.json").read_text("utf-8"))["bounding"] == bounding(3) == release.bounding
-        assert "true count" not in release.error.words
+        assert "true count" not in release.error.description
         assert bounding(3) in written(release.plot())
         assert html.escape(bounding(3)) in release._repr_html_()
         assert bounding(3) in release.sum(0, 60).note and bounding(3) in release.quantile(0.5).note

@@ -282,7 +282,7 @@ def test_sum_takes_edges_in_data_units():
     ages = make(Domain((Integers(20, 59),)), np.arange(40.0))
     found = ages.sum(30, 40)
     margin = noise_law.sum_quantile(np.array([10.0]), np.array([10]), 0.95)
-    assert found == Estimate(145.0, 145.0 - margin, 145.0 + margin, 0.95, ages.error.words)
+    assert found == Estimate(145.0, 145.0 - margin, 145.0 + margin, 0.95, ages.error.description)
     assert ages.sum(20, 60).value == ages.total().value == sum(range(40))
     assert ages.sum(20, 60).high == ages.total().high
     assert ages.count(25).value == ages.count("25").value == 5.0
@@ -418,7 +418,7 @@ def test_what_is_simulated_says_so_wherever_it_goes():
 
 def test_an_unknown_error_is_said_and_not_guessed():
     release = line([1.0, 2.0], error=Unknown("nobody worked it out"))
-    assert release.sum(0, 1) == Estimate(1.0, None, None, 0.95, release.error.words)
+    assert release.sum(0, 1) == Estimate(1.0, None, None, 0.95, release.error.description)
     assert release.total().low is None and release.quantile(0.5).low is None
     assert "nobody worked it out" in release.quantile(0.5).note
     for joint in (False, True):

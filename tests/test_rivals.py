@@ -27,7 +27,8 @@ from dphist.privacy.curator import Curator
 from dphist.steps import bisect, estimate, formulas, grids, initialize, iterative, partition, transforms
 from dphist.steps.protocols import Step
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import TreeTotals, Unknown, WaveletTotals, error_model_from_dict
+from dphist.uncertainty.models import TreeTotals, Unknown, WaveletTotals
+from dphist.uncertainty.reading import error_model_from_dict
 
 SURE = 10**6
 RNG = np.random.default_rng(6)
@@ -332,7 +333,7 @@ class TestPriveletErrors:
         grid = WaveletTotals(Groups.singletons(12), 3, 10.0)
         assert np.isfinite(grid.variances()).all()
         assert grid.margin(0, 5, level=0.95) is None
-        again = error_model_from_dict(grid.to_dict())
+        again = error_model_from_dict(grid.to_dict(), grid.groups.n)
         assert np.array_equal(again.variances(), grid.variances())
         assert again.margin(0, 12, level=0.9) == grid.margin(0, 12, level=0.9)
 

@@ -17,7 +17,8 @@ from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import estimate, formulas, initialize, order, partition
-from dphist.uncertainty.models import HatTotals, TreeTotals, error_model_from_dict
+from dphist.uncertainty.models import HatTotals, TreeTotals
+from dphist.uncertainty.reading import error_model_from_dict
 
 SURE = 10**6
 RNG = np.random.default_rng(3)
@@ -108,8 +109,8 @@ def test_a_range_that_cuts_a_group_has_no_interval_and_says_why():
     assert model.margin(4, 5, level=0.95) is not None
     assert model.margin(1, 4, level=0.95) is None
     assert np.isnan(model.variances()).tolist() == [True] * 4 + [False] + [True] * 3
-    assert "cut a group" in model.words
-    again = error_model_from_dict(model.to_dict())
+    assert "cut a group" in model.description
+    again = error_model_from_dict(model.to_dict(), model.groups.n)
     assert again.margin(0, 5, level=0.9) == model.margin(0, 5, level=0.9)
 
 

@@ -19,7 +19,8 @@ from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import partition
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import FineTotals, GroupTotals, error_model_from_dict
+from dphist.uncertainty.models import FineTotals, GroupTotals
+from dphist.uncertainty.reading import error_model_from_dict
 from papers import sortaki
 from papers.runner import Run, load, perform
 
@@ -94,7 +95,7 @@ class TestLaplace:
         groups = Groups(np.array([0, 1, 4, 5]))
         for scale in (2048.0, np.array([1024.0, 2048.0, 4096.0])):
             model = FineTotals(GroupTotals(groups, scale), 1024)
-            again = error_model_from_dict(model.to_dict())
+            again = error_model_from_dict(model.to_dict(), model.base.groups.n)
             assert isinstance(again, FineTotals)
             each = np.broadcast_to(scale, 3)
             wanted = [
@@ -105,7 +106,7 @@ class TestLaplace:
             assert again.bin_margins(level=0.9) == pytest.approx(wanted, nan_ok=True)
             assert again.margin(0, 4, level=0.9) == model.margin(0, 4, level=0.9)
             assert again.margin(0, 2, level=0.9) is None
-            assert again.words == model.base.words
+            assert again.description == model.base.description
         release = dphist.from_counts(np.arange(9), epsilon=1, method="laplace")
         release.save(tmp_path / "r.json")
         assert dphist.load(tmp_path / "r.json").sum(2, 5) == release.sum(2, 5)

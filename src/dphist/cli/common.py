@@ -159,7 +159,7 @@ def _show_values(release: Release) -> None:
         table.insert(12, ("…", "…", "…", ""))
     print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
     if not (low == low).any():
-        show(release.error.words)
+        show(release.error.description)
 
 
 def screen_width(otherwise: int) -> int:

@@ -107,7 +107,6 @@ def publish(
 ) -> None:
     """Publish a private histogram of DATA."""
     from dphist.planning import plan as api
-    from dphist.uncertainty.calibrated import Calibrated
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     plan = api.Plan(
@@ -154,7 +153,7 @@ def publish(
                 say(f"error: {out} was taken by somebody else meanwhile, and stays as it is.")
                 done = False
             say(f"release: {saved}")
-        if plan.pipeline.calibrate and not isinstance(release.error, Calibrated):
+        if plan.pipeline.calibrate and not release.error.is_calibrated:
             say("note: nothing was calibrated, since no bins share a value.")
         if plot is not None:
             done = _draw(release, plot, saved, overwrite=overwrite) and done

@@ -33,7 +33,7 @@ from dphist.privacy.journal import tell
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
 from dphist.records.engines.files import Text
 from dphist.release import Post, Release
-from dphist.steps.calibrate import POINTS
+from dphist.uncertainty.constants import SHARE_FOR_BINS
 
 if TYPE_CHECKING:
     from dphist.records.check import Check
@@ -240,7 +240,7 @@ class Plan:
         """Charge, then draw: the last two steps of every release."""
         split, kept = self.pipeline.split, self.pipeline.calibrate
         parts = (split.initialize, split.partition, split.estimate)
-        for share in (*(part * (1 - kept) for part in parts), kept * POINTS):
+        for share in (*(part * (1 - kept) for part in parts), kept * SHARE_FOR_BINS):
             if counts.sensitivity > _WIDEST * self.budget * share and share:
                 less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
                 raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dphist.release.files import load, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
 from dphist.release.release import Estimate, Release, SpentShare
-from dphist.uncertainty.margins import Merged
+from dphist.uncertainty.models import Merged
 
 __all__ = [
     "POSTS",

@@ -26,7 +26,7 @@ from dphist.errors import DphistError, OutputError, ReleaseFileError
 from dphist.release.plain import plain
 from dphist.release.release import Release, SpentShare
 from dphist.release.show import columns, decimal
-from dphist.uncertainty.margins import error_from_dict
+from dphist.uncertainty.reading import error_model_from_dict
 
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"
@@ -191,7 +191,7 @@ def _build(described: Mapping[str, Any]) -> Release:
         raw=raw,
         post=described["post"],
         groups=Groups.from_dict(groups),
-        error=error_from_dict(described["error"], n=domain.n),
+        error=error_model_from_dict(described["error"], domain.n),
         epsilon=_fraction(described["epsilon"]),
         charges=tuple(
             SpentShare(_text(c["purpose"]), _fraction(c["share"]), _fraction(c["epsilon"]))

@@ -24,7 +24,6 @@ from dphist.release.answers import coarse_starts, coarser, invert, ordered_axis,
 from dphist.release.plain import still
 from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.margins import bin_margins, cells_margin, merged, quantile_margins
 from dphist.uncertainty.models import ErrorModel, bounding
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class Release:
         noise_law.check_level(level)
         cells = answers.cells(self.domain, where)
         value = float(self.raw[cells].sum())
-        return self._estimate(value, cells_margin(self.error, cells, level=level), level)
+        return self._estimate(value, self.error.cells_margin(cells, level=level), level)
 
     def count(self, label: str | int, *, level: float = 0.95) -> Estimate:
         """Return one bin's value, named by its label or, where bins are whole numbers, by its number."""
@@ -219,7 +218,7 @@ class Release:
         They hold for each bin on its own, or with ``joint=True`` for all bins at once.
         """
         noise_law.check_level(level)
-        margins = self.error.joint(level=level) if joint else self._bin_margins(level)
+        margins = self.error.joint(level=level) if joint else self.error.bin_margins(level=level)
         if margins is None:
             margins = np.full(self.domain.n, math.nan)
         shape = self.domain.shape
@@ -263,9 +262,9 @@ class Release:
             note = "The release holds no positive mass: its total is not above zero."
             return Estimate(math.nan, None, None, level, self._note(note))
         value = invert(edges, shares, float(q))
-        margins = quantile_margins(self.error, self.domain.n, q=float(q), level=level)
+        margins = self.error.quantile_margins(float(q), level=level)
         if margins is None:
-            note = f"No interval is known for quantiles of this release. {self.error.words}"
+            note = f"No interval is known for quantiles of this release. {self.error.description}"
             return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
         bins = possible_bins(self.raw, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
@@ -289,7 +288,7 @@ class Release:
             domain=Domain((coarse,)),
             raw=np.add.reduceat(self.raw, starts[:-1]),
             groups=Groups.singletons(coarse.n),
-            error=merged(self.error, starts),
+            error=self.error.merged(starts),
             parameters={"rebinned_from": axis.n, **self.parameters},
         )
 
@@ -390,11 +389,8 @@ class Release:
 
         return header(self)
 
-    def _bin_margins(self, level: float) -> Floats:
-        return bin_margins(self.error, self.domain.n, level=level)
-
     def _estimate(self, value: float, margin: float | None, level: float) -> Estimate:
-        note = self._note(self.error.words)
+        note = self._note(self.error.description)
         if margin is None:
             return Estimate(value, None, None, level, note)
         return Estimate(value, value - margin, value + margin, level, note)

@@ -232,7 +232,7 @@ def facts(release: Release) -> list[tuple[str, str]]:
         ("epsilon", decimal(release.epsilon)),
         ("protects", f"{release.unit} (sensitivity {release.sensitivity})"),
         ("values", release.post if release.post != "none" else "as estimated"),
-        ("error", release.error.words),
+        ("error", release.error.description),
         *([("bounding", release.bounding)] if release.bounding else []),
         ("created", release.created),
         *([] if release.id is None else [("id", short_id(release.id))]),

@@ -1,12 +1,13 @@
-"""How far released values may be from the truth: error models, computed from public facts alone."""
+"""Error models: how far released values may be from the true counts, computed from public facts alone."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.uncertainty import noise_law
+from dphist.uncertainty.quantiles import quantile_margins
+from dphist.uncertainty.total_noise import LaplaceNoise, TotalNoise, TreeNoise
 
 
 def bounding(at_most: int) -> str:
@@ -26,36 +29,98 @@ def bounding(at_most: int) -> str:
 
 
 class ErrorModel(Protocol):
-    """What is known about the errors of a release."""
+    """Everything that can be asked about the errors of a release; the defaults answer "unknown".
+
+    Every model inherits from this class, so that a new one states only what it knows. An interval is a value
+    plus and minus a half-width, which is called a margin. A level is a confidence level such as 0.95.
+    """
+
+    kind: ClassVar[str]  # the name of the model in files
+
+    @property
+    def description(self) -> str:
+        """What an interval covers and how it was obtained, or why there is none."""
 
     @property
     def words(self) -> str:
-        """What an interval covers and how it was obtained, or why there is none."""
+        """The former name of ``description``."""
+        warnings.warn("error.words is now error.description.", DeprecationWarning, stacklevel=2)
+        return self.description
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a part of the budget measured the bias."""
+        return False
+
+    @property
+    def total_noise(self) -> TotalNoise | None:
+        """The noise in the groups' totals, where its law is known."""
+        return None
 
     def variances(self) -> Floats | None:
-        """Return the variance of each bin's error, NaN where it is unknown; None if it is for all."""
+        """Return the variance of each bin's error, NaN for bins without a known one; None if all are."""
+        return None
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the half-width for the sum of bins lo to hi - 1, for this query alone; None if unknown."""
+        """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""
+        return None
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
+        pairs = zip(lo.tolist(), hi.tolist(), strict=True)
+        return np.array([self.margin(a, b, level=level) for a, b in pairs], dtype=np.float64)
+
+    def bin_margins(self, *, level: float) -> Floats | None:
+        """Return the margin of each bin for itself, NaN for bins without one; None if no bin has one."""
+        return None
 
     def joint(self, *, level: float) -> Floats | None:
-        """Return half-widths that hold for all bins at once, NaN where unknown; None if that is for all."""
+        """Return margins that hold for all bins at once, NaN for bins without one; None if no bin has one."""
+        return None
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of some bins, given in rising order; None if it is unknown."""
+        first, last = int(cells[0]), int(cells[-1])
+        return self.margin(first, last + 1, level=level) if last - first == cells.size - 1 else None
+
+    def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
+        """Return, for each edge of the bins, the margin of (1-q) x (records below) - q x (records above).
+
+        Args:
+            q: which quantile, from 0 to 1.
+            level: the confidence level.
+            edges: the edges asked about, in bins; all of them if None.
+        """
+        return None
+
+    def merged(self, starts: Ints) -> ErrorModel:
+        """Return the model of coarser bins that begin at these bins; the last start is the number of bins."""
+        return Merged(self, starts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
+        """Return a description for a JSON file, with ``kind``."""
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> ErrorModel:
+        """Return the model that ``to_dict`` described; ``read`` reads a nested model of so many bins."""
+
+
+Reader = Callable[[dict[str, Any], int], ErrorModel]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTotals:
+class GroupTotals(ErrorModel):
     """One noisy total per group, with independent discrete Laplace noise, spread evenly over its bins.
 
     Sums of whole groups err by their noise alone, whose law is known. Inside a group the even spread adds a
     bias that depends on the counts there, and of that nothing is claimed.
 
     Args:
+        groups: the groups whose totals were measured.
         scale: of the noise, one for all groups or one per group; infinity for a group never measured.
     """
 
+    kind: ClassVar[str] = "group totals"
     groups: Groups
     scale: float | Floats
 
@@ -69,7 +134,7 @@ class GroupTotals:
         object.__setattr__(self, "scale", float(s.flat[0]) if (s == s.flat[0]).all() else s)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What an interval covers and how it was obtained."""
         once = "An interval holds for its query alone; the joint band holds for all of its bins at once."
         if self._alone.all():
@@ -84,17 +149,17 @@ class GroupTotals:
             f"measured; releases made with calibrate= pay for that, and give one. {once}"
         )
 
+    @cached_property
+    def total_noise(self) -> LaplaceNoise:
+        """The noise in the groups' totals."""
+        return LaplaceNoise(self.groups, self.scale)
+
     def variances(self) -> Floats:
         """Return the variance of each bin that is a group of its own, NaN for the others."""
-        scale = self.scale if isinstance(self.scale, np.ndarray) else np.full(self.groups.k, self.scale)
-        return self.groups.spread(np.where(self._alone, noise_law.variance(scale), np.nan))
-
-    def total_variances(self) -> Floats:
-        """Return the variance of each group's total."""
-        return np.broadcast_to(noise_law.variance(np.asarray(self.scale)), self.groups.k)
+        return self.groups.spread(np.where(self._alone, self.total_noise.variances, np.nan))
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the exact half-width for a union of whole groups, for this query alone; else None."""
+        """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
         noise_law.check_level(level)
         if not 0 <= lo <= hi <= self.groups.n:
             raise UsageError(f"bins {lo} to {hi} are no range of the {self.groups.n} bins.")
@@ -105,8 +170,19 @@ class GroupTotals:
         repeats = np.bincount(which[inside], minlength=distinct.size)
         return float(noise_law.sum_quantile(distinct, repeats, level))
 
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges; where all bins have the same noise, one for each length."""
+        if not (self.groups.are_singletons and isinstance(self.scale, float)):
+            return super().margins(lo, hi, level=level)
+        _, first, which = np.unique(hi - lo, return_index=True, return_inverse=True)
+        return super().margins(lo[first], hi[first], level=level)[which]
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return the exact margin of each bin that is a group of its own, NaN for the others."""
+        return self.groups.spread(np.where(self._alone, self.total_noise.margins(level=level), np.nan))
+
     def joint(self, *, level: float) -> Floats:
-        """Return half-widths that hold at once for all bins that are their own group, NaN for the others."""
+        """Return margins that hold at once for all bins that are their own group, NaN for the others."""
         noise_law.check_level(level)
         distinct, which = self._scales
         width = np.full(distinct.size, math.inf)  # a total never measured has no bound and uses up no level
@@ -115,18 +191,36 @@ class GroupTotals:
         width[finite] = noise_law.joint_quantile(distinct[finite], repeats[finite], level)
         return self.groups.spread(np.where(self._alone, width[which], np.nan))
 
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the exact margin of the sum of some bins, if they are neighbours or every bin is a group."""
+        together = int(cells[-1] - cells[0]) == cells.size - 1
+        if together or not self.groups.are_singletons:
+            return super().cells_margin(cells, level=level)
+        if isinstance(self.scale, float):  # only the number of bins matters
+            return self.margin(0, cells.size, level=level)
+        kinds, repeats = np.unique(self.groups.spread(self.scale)[cells], return_counts=True)
+        return float(noise_law.sum_quantile(kinds, repeats.astype(np.int64), level))
+
+    def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
+        """Return the margins by which a quantile is bounded, if every bin is a group of its own."""
+        if not self.groups.are_singletons:
+            return None
+        scales = self.scale if isinstance(self.scale, float) else self.groups.spread(self.scale)
+        edges = np.arange(self.groups.n + 1) if edges is None else edges
+        return quantile_margins(scales, edges, q=q, level=level)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; an infinite scale is written as null, for JSON has no infinity."""
+        """Return a description for a JSON file, where an infinite scale is null."""
         each = np.atleast_1d(self.scale).tolist()
         scale = [None if math.isinf(s) else s for s in each]
         return {
-            "kind": "group totals",
+            "kind": self.kind,
             "groups": self.groups.to_dict(),
             "scale": scale if isinstance(self.scale, np.ndarray) else scale[0],
         }
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> GroupTotals:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> GroupTotals:
         """Return the model that ``to_dict`` described."""
         scale = np.array(described["scale"], dtype=np.float64)  # null is read as NaN
         return cls(Groups.from_dict(described["groups"]), np.where(np.isnan(scale), math.inf, scale))
@@ -139,10 +233,7 @@ class GroupTotals:
     @cached_property
     def _scales(self) -> tuple[Floats, Ints]:
         """The distinct scales, and which of them each group has."""
-        if isinstance(self.scale, np.ndarray):
-            distinct, which = np.unique(self.scale, return_inverse=True)
-            return distinct, which
-        return np.array([self.scale]), np.zeros(self.groups.k, dtype=np.int64)
+        return self.total_noise.distinct
 
     @cached_property
     def _labels(self) -> Ints:
@@ -151,59 +242,84 @@ class GroupTotals:
     def _inside(self, lo: int, hi: int) -> slice | NDArray[np.bool_] | None:
         """Return the groups that make up a range: a slice or a mask; None if the range cuts a group."""
         if self.groups.order is None:
-            first, last = np.searchsorted(self.groups.starts, (lo, hi))
-            whole = self.groups.starts[first] == lo and self.groups.starts[last] == hi
-            return slice(first, last) if whole or lo == hi else None
+            whole = _whole_groups(self.groups, lo, hi)
+            return slice(*whole) if whole is not None else slice(0) if lo == hi else None
         touched = np.bincount(self._labels[lo:hi], minlength=self.groups.k)
         mask = touched > 0
         return mask if (touched[mask] == self.groups.sizes[mask]).all() else None
 
 
 @dataclass(frozen=True, eq=False)
-class FineTotals:
+class FineTotals(ErrorModel):
     """Noisy totals on a grid finer than whole records: the noise of ``base``, divided by ``grid``."""
 
+    kind: ClassVar[str] = "fine totals"
     base: GroupTotals
     grid: int
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What an interval covers and how it was obtained."""
-        return self.base.words
+        return self.base.description
 
     def variances(self) -> Floats:
         """Return the variance of each bin that is a group of its own, NaN for the others."""
         return self.base.variances() / self.grid**2
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the exact half-width for a union of whole groups, for this query alone; else None."""
-        wide = self.base.margin(lo, hi, level=level)
-        return None if wide is None else wide / self.grid
+        """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
+        margin = self.base.margin(lo, hi, level=level)
+        return None if margin is None else margin / self.grid
 
     def bin_margins(self, *, level: float) -> Floats:
-        """Return each bin's own half-width, NaN where it is unknown."""
-        alone = self.base.groups.sizes == 1
-        # As on the base, one number for all or one each; the same scale is worked out once.
-        scales, which = np.unique(np.broadcast_to(self.base.scale, alone.shape), return_inverse=True)
-        each = np.array([noise_law.quantile(float(s), level) for s in scales])[which]
-        return self.base.groups.spread(np.where(alone, each / self.grid, np.nan))
+        """Return the exact margin of each bin that is a group of its own, NaN for the others."""
+        return self.base.bin_margins(level=level) / self.grid
 
     def joint(self, *, level: float) -> Floats:
-        """Return half-widths that hold at once for all bins that are their own group, NaN for the others."""
+        """Return margins that hold at once for all bins that are their own group, NaN for the others."""
         return self.base.joint(level=level) / self.grid
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
-        return self.base.to_dict() | {"kind": "fine totals", "grid": self.grid}
+        """Return a description for a JSON file."""
+        return self.base.to_dict() | {"kind": self.kind, "grid": self.grid}
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> FineTotals:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> FineTotals:
         """Return the model that ``to_dict`` described."""
-        return cls(GroupTotals.from_dict(described), described["grid"])
+        return cls(GroupTotals.from_dict(described, read), described["grid"])
+
+
+class NormalSums(ErrorModel, Protocol):
+    """Values that are weighted sums of independent noise of known variance, taken to be normal."""
+
+    @property
+    def _distinct_values(self) -> int:
+        """How many distinct values there are, each of which the joint band must cover."""
+
+    def variances(self) -> Floats:
+        """Return the variance of each bin, NaN for bins that share a value."""
+
+    def _range_variance(self, lo: int, hi: int) -> float | None:
+        """Return the variance of the sum of bins lo to hi - 1, None if it is unknown."""
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
+        """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""
+        z = noise_law.normal_quantile(level)
+        variance = 0.0 if lo == hi else self._range_variance(lo, hi)
+        return None if variance is None or not math.isfinite(variance) else z * math.sqrt(variance)
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return the margin of each bin for itself, NaN for bins that share a value."""
+        return noise_law.normal_quantile(level) * np.sqrt(self.variances())
+
+    def joint(self, *, level: float) -> Floats:
+        """Return margins that hold for all bins at once, by the union bound: conservative."""
+        each = 1 - (1 - noise_law.check_level(level)) / self._distinct_values
+        return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances()), each))
 
 
 @dataclass(frozen=True, eq=False)
-class TreeTotals:
+class TreeTotals(NormalSums):
     """Noisy totals on a tree over the groups, made to agree by least squares, spread evenly inside a group.
 
     Args:
@@ -213,13 +329,14 @@ class TreeTotals:
         scales: the noise of each node, infinite where it was not measured.
     """
 
+    kind: ClassVar[str] = "tree totals"
     groups: Groups
     branching: int
     pruned: bool
     scales: Floats
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What the intervals cover."""
         return (
             "the noise on every total of the tree is known, and so is the variance of every range of "
@@ -229,67 +346,32 @@ class TreeTotals:
         )
 
     @cached_property
-    def _error(self) -> Any:
-        from dphist.kernels.trees import tree as trees
-        from dphist.kernels.trees import variances
+    def total_noise(self) -> TreeNoise:
+        """The noise in the groups' totals."""
+        return TreeNoise(self.groups, self.branching, self.pruned, self.scales)
 
-        tree = trees.make_tree(self.groups.k, self.branching)
-        if self.pruned:
-            tree = trees.pruned_tree(self.groups.starts, self.branching)
-        return variances.tree_error(tree, noise_law.variance(self.scales))
-
-    @cached_property
-    def _bins(self) -> Floats:
-        """The variance of each bin, NaN where it shares a group, infinite where nothing determines it."""
-        return self.groups.spread(np.where(self.groups.sizes == 1, self.total_variances(), np.nan))
-
-    def total_variances(self) -> Floats:
-        """Return the variance of each group's total, infinite where nothing determines it."""
-        from dphist.kernels.trees import variances
-
-        return variances.group_variances(self._error)
-
-    def noise_variances(self, begin: Floats, end: Floats) -> Floats:
-        """Return the variance of the noise of ranges of groups; 3.25 is a quarter into group 3."""
-        from dphist.kernels.trees import variances
-
-        return variances.range_variances(self._error, begin, end)
+    @property
+    def _distinct_values(self) -> int:
+        return self.groups.k
 
     def variances(self) -> Floats:
         """Return the variance of each bin that is its own group, NaN for the others."""
-        return np.where(np.isfinite(self._bins), self._bins, np.nan)
+        each = self.total_noise.variances
+        return self.groups.spread(np.where((self.groups.sizes == 1) & np.isfinite(each), each, np.nan))
 
-    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the half-width for the sum of bins lo to hi-1, for this query alone."""
-        from dphist.kernels.trees import variances
-
-        z = _normal(level)
-        if lo == hi:
-            return 0.0
-        if self.groups.order is None:
-            first, last = (int(i) for i in np.searchsorted(self.groups.starts, (lo, hi)))
-            whole = self.groups.starts[first] == lo and self.groups.starts[last] == hi
-        else:
-            first, last, whole = 0, self.groups.k, (lo, hi) == (0, self.groups.n)
-        if not whole:
+    def _range_variance(self, lo: int, hi: int) -> float | None:
+        whole = _whole_groups(self.groups, lo, hi)
+        if whole is None:
             return None
-        variance = float(variances.range_variances(self._error, [first], [last])[0])
-        return z * math.sqrt(variance) if math.isfinite(variance) else None
-
-    def bin_margins(self, *, level: float) -> Floats:
-        """Return each bin's own half-width, NaN where it is unknown."""
-        return _normal(level) * np.sqrt(self.variances())
-
-    def joint(self, *, level: float) -> Floats:
-        """Return half-widths that hold for all bins at once, by the union bound: conservative."""
-        missing = (1 - noise_law.check_level(level)) / self.groups.k
-        return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances()), 1 - missing))
+        first, last = (np.array([i]) for i in whole)
+        nothing = np.zeros(1)
+        return float(self.total_noise.range_variances(first, nothing, last, nothing)[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; scales that recur are written once, an infinite one as null."""
+        """Return a description for a JSON file; distinct scales are written once, an infinite one as null."""
         distinct, which = np.unique(self.scales, return_inverse=True)
         return {
-            "kind": "tree totals",
+            "kind": self.kind,
             "groups": self.groups.to_dict(),
             "branching": self.branching,
             "pruned": self.pruned,
@@ -298,7 +380,7 @@ class TreeTotals:
         }
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> TreeTotals:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> TreeTotals:
         """Return the model that ``to_dict`` described."""
         distinct = np.array(described["scales"], dtype=np.float64)  # null is read as NaN
         scales = np.where(np.isnan(distinct), math.inf, distinct)[np.array(described["scale_of_node"])]
@@ -309,7 +391,7 @@ class TreeTotals:
 
 
 @dataclass(frozen=True, eq=False)
-class HatTotals:
+class HatTotals(NormalSums):
     """Noisy answers to the bins and to overlapping triangles over them, made to agree by least squares.
 
     Args:
@@ -318,12 +400,13 @@ class HatTotals:
         scale: of the noise on each answer, in units of the answers' weights.
     """
 
+    kind: ClassVar[str] = "hat totals"
     n: int
     queries: str
     scale: float
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What the intervals cover."""
         return (
             "the noise on every answer is known, and so is the variance of every range; intervals take the "
@@ -339,42 +422,36 @@ class HatTotals:
 
     @cached_property
     def _bins(self) -> Floats:
-        return self._ranges(np.arange(self.n), np.arange(1, self.n + 1))
+        return self._range_variances(np.arange(self.n), np.arange(1, self.n + 1))
 
-    def _ranges(self, lo: Ints, hi: Ints) -> Floats:
+    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
         from dphist.kernels.trees import hats_fit
 
         return hats_fit.hats_range_variances(self._error, lo, hi)
+
+    def _range_variance(self, lo: int, hi: int) -> float:
+        return float(self._range_variances(np.array([lo]), np.array([hi]))[0])
+
+    @property
+    def _distinct_values(self) -> int:
+        return self.n
 
     def variances(self) -> Floats:
         """Return the variance of each bin."""
         return self._bins
 
-    def margin(self, lo: int, hi: int, *, level: float) -> float:
-        """Return the half-width for the sum of bins lo to hi-1, for this query alone."""
-        return _normal(level) * math.sqrt(float(self._ranges(np.array([lo]), np.array([hi]))[0]))
-
-    def bin_margins(self, *, level: float) -> Floats:
-        """Return each bin's own half-width."""
-        return _normal(level) * np.sqrt(self._bins)
-
-    def joint(self, *, level: float) -> Floats:
-        """Return half-widths that hold for all bins at once, by the union bound: conservative."""
-        missing = (1 - noise_law.check_level(level)) / self.n
-        return np.asarray(noise_law.sum_margin_bound(np.sqrt(self._bins), 1 - missing))
-
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
-        return {"kind": "hat totals", "n": self.n, "queries": self.queries, "scale": self.scale}
+        """Return a description for a JSON file."""
+        return {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> HatTotals:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> HatTotals:
         """Return the model that ``to_dict`` described."""
         return cls(described["n"], described["queries"], described["scale"])
 
 
 @dataclass(frozen=True, eq=False)
-class WaveletTotals:
+class WaveletTotals(NormalSums):
     """Noisy Haar coefficients of a line of groups, or of a grid of single bins, put together again.
 
     Args:
@@ -383,12 +460,13 @@ class WaveletTotals:
         scale: of the noise on each coefficient.
     """
 
+    kind: ClassVar[str] = "wavelet totals"
     groups: Groups
     columns: int
     scale: float
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What the intervals cover."""
         return (
             "the noise on every coefficient is known, and so is the variance of every range of whole groups "
@@ -403,101 +481,150 @@ class WaveletTotals:
         each = Haar(self.groups.k // self.columns, self.columns).variances() * noise_law.variance(self.scale)
         return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
 
+    @property
+    def _distinct_values(self) -> int:
+        return self.groups.k
+
     def variances(self) -> Floats:
         """Return the variance of each bin that is its own group, NaN for the others."""
         return self._bins
 
-    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the half-width for the sum of bins lo to hi-1, for this query alone."""
+    def _range_variance(self, lo: int, hi: int) -> float | None:
         from dphist.kernels.transforms.haar import haar_range_variance
 
-        z = _normal(level)
-        if lo == hi:
-            return 0.0
         if (lo, hi) == (0, self.groups.n):
-            return z * math.sqrt(noise_law.variance(self.scale))
-        if self.groups.order is not None or self.columns > 1:
+            return noise_law.variance(self.scale)
+        whole = _whole_groups(self.groups, lo, hi)
+        if whole is None or self.columns > 1:
             return None
-        first, last = (int(i) for i in np.searchsorted(self.groups.starts, (lo, hi)))
-        if self.groups.starts[first] != lo or self.groups.starts[last] != hi:
-            return None
-        return z * math.sqrt(haar_range_variance(self.groups.k, first, last) * noise_law.variance(self.scale))
-
-    def bin_margins(self, *, level: float) -> Floats:
-        """Return each bin's own half-width, NaN where it is unknown."""
-        return _normal(level) * np.sqrt(self._bins)
-
-    def joint(self, *, level: float) -> Floats:
-        """Return half-widths that hold for all bins at once, by the union bound: conservative."""
-        missing = (1 - noise_law.check_level(level)) / self.groups.k
-        return np.asarray(noise_law.sum_margin_bound(np.sqrt(self._bins), 1 - missing))
+        return haar_range_variance(self.groups.k, *whole) * noise_law.variance(self.scale)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
+        """Return a description for a JSON file."""
         return {
-            "kind": "wavelet totals",
+            "kind": self.kind,
             "groups": self.groups.to_dict(),
             "columns": self.columns,
             "scale": self.scale,
         }
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> WaveletTotals:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> WaveletTotals:
         """Return the model that ``to_dict`` described."""
         return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
 
 
-def _normal(level: float) -> float:
-    return NormalDist().inv_cdf((1 + noise_law.check_level(level)) / 2)
+def _whole_groups(groups: Groups, lo: int, hi: int) -> tuple[int, int] | None:
+    """Return the first group of a range and the one after its last; None if the range cuts a group.
+
+    Of groups that are not runs of neighbours, only the range of all bins is known to consist of whole ones.
+    """
+    if groups.order is not None:
+        return (0, groups.k) if (lo, hi) == (0, groups.n) else None
+    first, last = (int(i) for i in np.searchsorted(groups.starts, (lo, hi)))
+    return (first, last) if groups.starts[first] == lo and groups.starts[last] == hi else None
 
 
 @dataclass(frozen=True)
-class Unknown:
+class Unknown(ErrorModel):
     """No interval can be given.
 
     Args:
         reason: why, for the person who reads the release.
     """
 
+    kind: ClassVar[str] = "unknown"
     reason: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Why there is no interval."""
         return f"no interval: {self.reason}"
 
-    def variances(self) -> None:
-        """Return None: unknown."""
-
-    def margin(self, lo: int, hi: int, *, level: float) -> None:
-        """Return None: unknown."""
-
-    def joint(self, *, level: float) -> None:
-        """Return None: unknown."""
-
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
-        return {"kind": "unknown", "reason": self.reason}
+        """Return a description for a JSON file."""
+        return {"kind": self.kind, "reason": self.reason}
 
     @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> Unknown:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> Unknown:
         """Return the model that ``to_dict`` described."""
         return cls(described["reason"])
 
 
-def error_model_from_dict(described: dict[str, Any]) -> ErrorModel:
-    """Return the error model that a ``to_dict`` described."""
-    kind = described.get("kind")
-    if kind == "group totals":
-        return GroupTotals.from_dict(described)
-    if kind == "fine totals":
-        return FineTotals.from_dict(described)
-    if kind == "tree totals":
-        return TreeTotals.from_dict(described)
-    if kind == "hat totals":
-        return HatTotals.from_dict(described)
-    if kind == "wavelet totals":
-        return WaveletTotals.from_dict(described)
-    if kind == "unknown":
-        return Unknown.from_dict(described)
-    raise ReleaseFileError(f"unknown kind of error model {kind!r}; this file may come from a later version.")
+@dataclass(frozen=True, eq=False)
+class Merged(ErrorModel):
+    """The error of bins that were merged from finer ones, worked out from the finer ones' model.
+
+    Args:
+        base: the model of the finer bins.
+        starts: where each merged bin begins among the finer ones, and, last, how many finer ones there are.
+    """
+
+    kind: ClassVar[str] = "merged"
+    base: ErrorModel
+    starts: Ints
+
+    def __post_init__(self) -> None:
+        starts = np.array(self.starts, dtype=np.int64)
+        if starts.ndim != 1 or starts.size < 2 or starts[0] != 0 or (np.diff(starts) < 1).any():
+            raise UsageError("merged bins must start at rising places, the first at 0.")
+        starts.flags.writeable = False
+        object.__setattr__(self, "starts", starts)
+
+    @property
+    def description(self) -> str:
+        """What the interval covers."""
+        return (
+            f"{self.base.description} Bins were merged from finer ones; their joint band is wider than it "
+            "must be."
+        )
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a part of the budget measured the bias of the finer bins."""
+        return self.base.is_calibrated
+
+    def variances(self) -> Floats | None:
+        """Return the variance of each merged bin."""
+        fine = self.base.variances()
+        return None if fine is None else np.add.reduceat(fine, self.starts[:-1])
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
+        """Return the margin of the sum of merged bins lo to hi - 1, for this query alone."""
+        return self.base.margin(int(self.starts[lo]), int(self.starts[hi]), level=level)
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges of merged bins, each for itself."""
+        return self.base.margins(self.starts[lo], self.starts[hi], level=level)
+
+    def bin_margins(self, *, level: float) -> Floats | None:
+        """Return the margin of each merged bin for itself, NaN for bins without one; None if all are."""
+        each = self.base.margins(self.starts[:-1], self.starts[1:], level=level)
+        return None if np.isnan(each).all() else each
+
+    def joint(self, *, level: float) -> Floats | None:
+        """Return margins that hold for all merged bins at once, by the union bound."""
+        if self.base.is_calibrated:  # its margins for single queries hold for most bins, not for each
+            band = self.base.joint(level=level)
+            return None if band is None else np.add.reduceat(band, self.starts[:-1])
+        return self.bin_margins(level=1.0 - (1.0 - level) / (self.starts.size - 1))
+
+    def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
+        """Return the margins by which a quantile is bounded, at the edges of merged bins."""
+        return self.base.quantile_margins(
+            q, level=level, edges=self.starts if edges is None else self.starts[edges]
+        )
+
+    def merged(self, starts: Ints) -> Merged:
+        """Return the model of yet coarser bins: merging twice is merging once."""
+        return Merged(self.base, self.starts[starts])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description for a JSON file."""
+        return {"kind": self.kind, "base": self.base.to_dict(), "starts": self.starts.tolist()}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> Merged:
+        """Return the model that ``to_dict`` described."""
+        starts = np.array(described["starts"], dtype=np.int64)
+        return cls(read(described["base"], int(starts[-1])), starts)

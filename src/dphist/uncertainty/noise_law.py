@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from statistics import NormalDist
 from typing import overload
 
 import numpy as np
@@ -114,8 +115,13 @@ def sum_margin_bound(sd: float | Floats, level: float) -> float | Floats:
     return out if isinstance(sd, np.ndarray) else float(out)
 
 
+def normal_quantile(level: float) -> float:
+    """Return z with P(abs(Z) <= z) = level for a standard normal variable Z."""
+    return NormalDist().inv_cdf((1 + check_level(level)) / 2)
+
+
 def check_level(level: float) -> float:
-    """Return a level of confidence, or say what one is."""
+    """Return a confidence level, or say what one is."""
     if isinstance(level, str | bool) or not 0 < level < 1:
         raise UsageError(f"a level lies between 0 and 1, such as 0.95; not {level!r}.")
     return float(level)

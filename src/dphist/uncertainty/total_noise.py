@@ -1,0 +1,158 @@
+"""The noise in the totals of groups, which calibrated intervals join with the bias inside the groups."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Groups, Ints
+from dphist.uncertainty import constants, noise_law
+
+
+class TotalNoise(ABC):
+    """Noise of known variance. The defaults take it to be normal and independent between groups."""
+
+    independent: ClassVar[bool] = True
+    mean_deviation: ClassVar[float] = constants.MEAN_DEVIATION_OF_SUMS  # E|X| at a standard deviation of 1
+
+    @property
+    @abstractmethod
+    def k(self) -> int:
+        """How many groups there are."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Floats:
+        """The variance of each group's total, infinite where nothing determines it."""
+
+    @abstractmethod
+    def joint(self, *, level: float) -> Floats:
+        """Return margins that hold for all totals at once."""
+
+    def margins(self, *, level: float) -> Floats:
+        """Return the margin of each total for itself."""
+        return noise_law.normal_quantile(level) * np.sqrt(self.variances)
+
+    def range_variances(self, first: Ints, skipped: Floats, last: Ints, taken: Floats) -> Floats:
+        """Return the variance of ranges from inside one group to inside the same or another.
+
+        Args:
+            first: the group in which each range begins.
+            skipped: the fraction of that group which lies before the range.
+            last: the group in which each range ends.
+            taken: the fraction of the last group which lies before the end of the range.
+        """
+        each, below = self.variances, np.concatenate(([0.0], np.cumsum(self.variances)))
+        between = below[last] - below[np.minimum(first + 1, last)]
+        ends = (1 - skipped) ** 2 * each[first] + taken**2 * each[last]
+        inside = ((last + taken) - (first + skipped)) ** 2 * each[first]
+        return np.where(first == last, inside, ends + between)
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximateNoise(TotalNoise):
+    """Noise whose variance alone is known: the noisy counts in the totals have chosen the groups as well."""
+
+    given: Floats
+
+    @property
+    def k(self) -> int:
+        """How many groups there are."""
+        return self.given.size
+
+    @property
+    def variances(self) -> Floats:
+        """The variance of each group's total."""
+        return self.given
+
+    def joint(self, *, level: float) -> Floats:
+        """Return infinite margins: noise that chose the groups does not have the law of a fresh draw."""
+        return np.full(self.given.size, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceNoise(TotalNoise):
+    """Independent discrete Laplace noise on the total of each group, as in ``models.GroupTotals``."""
+
+    groups: Groups
+    scale: float | Floats
+    mean_deviation: ClassVar[float] = constants.MEAN_DEVIATION_OF_LAPLACE
+
+    @property
+    def k(self) -> int:
+        """How many groups there are."""
+        return self.groups.k
+
+    @property
+    def variances(self) -> Floats:
+        """The variance of each group's total."""
+        return np.broadcast_to(noise_law.variance(np.asarray(self.scale)), self.k)
+
+    @cached_property
+    def distinct(self) -> tuple[Floats, Ints]:
+        """The distinct scales, and which of them each total has."""
+        if isinstance(self.scale, np.ndarray):
+            scales, which = np.unique(self.scale, return_inverse=True)
+            return scales, which
+        return np.array([self.scale]), np.zeros(self.k, dtype=np.int64)
+
+    def margins(self, *, level: float) -> Floats:
+        """Return the exact margin of each total for itself; equal scales are worked out once."""
+        scales, which = self.distinct
+        return np.array([noise_law.quantile(float(s), level) for s in scales], dtype=np.float64)[which]
+
+    def joint(self, *, level: float) -> Floats:
+        """Return margins that hold for all totals at once; exact, since the noise is independent."""
+        scales, which = self.distinct
+        return noise_law.joint_quantile(scales, np.bincount(which), level)[which].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeNoise(TotalNoise):
+    """The noise of totals fitted by least squares to a noisy tree over them; it is not independent.
+
+    The arguments are those of ``models.TreeTotals``.
+    """
+
+    groups: Groups
+    branching: int
+    pruned: bool
+    scales: Floats
+    independent: ClassVar[bool] = False
+
+    @property
+    def k(self) -> int:
+        """How many groups there are."""
+        return self.groups.k
+
+    @cached_property
+    def _error(self) -> Any:
+        from dphist.kernels.trees import tree as trees
+        from dphist.kernels.trees import variances
+
+        tree = trees.make_tree(self.groups.k, self.branching)
+        if self.pruned:
+            tree = trees.pruned_tree(self.groups.starts, self.branching)
+        return variances.tree_error(tree, noise_law.variance(self.scales))
+
+    @cached_property
+    def variances(self) -> Floats:
+        """The variance of each group's total, infinite where nothing determines it."""
+        from dphist.kernels.trees import variances
+
+        return variances.group_variances(self._error)
+
+    def joint(self, *, level: float) -> Floats:
+        """Return margins that hold for all totals at once, by the union bound."""
+        each = max(1 - (1 - level) / self.groups.k, 0.9)
+        return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances), each))
+
+    def range_variances(self, first: Ints, skipped: Floats, last: Ints, taken: Floats) -> Floats:
+        """Return the variance of ranges from inside one group to inside the same or another."""
+        from dphist.kernels.trees import variances
+
+        return variances.range_variances(self._error, first + skipped, last + taken)
