@@ -25,8 +25,8 @@ SD_OVER_MEAN_DEVIATION = math.sqrt(math.pi / 2)
 SD_OVER_MEAN_DEVIATION_AT_CUTS = 2.2
 
 # How wide the tail of a bin's bias is, as a multiple of a Laplace variable's with the same mean deviation.
-# Adjusted; judged by single bins: of groups of neighbours (a few bins are quite unlike the rest); of groups of
-# bins sorted by their noisy counts; and of such groups whose noisy counts enter the values again (sdwf).
+# Adjusted; judged by single bins: of groups of neighbours (a few bins are quite unlike the rest); of bins
+# sorted by their noisy counts; and of such bins whose noisy counts enter the values again (sdwf).
 TAIL_OF_NEIGHBOURS = 1.12
 TAIL_OF_SORTED = 0.9
 TAIL_OF_SORTED_REUSED = 1.0
