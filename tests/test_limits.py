@@ -14,13 +14,14 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.errors import DataError, UsageError
 from dphist.kernels.transforms.exact import exact_answers
-from dphist.kernels.trees import hats
+from dphist.kernels.trees.hats import fitted_hats
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.planning import plan as api
 from dphist.privacy import counts, noise
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger, parse_epsilon
+from dphist.privacy.queries import Hats
 
 TOP = counts.MAX_COUNT
 FULL = counts.MAX_TOTAL // counts.MAX_COUNT  # so many bins at the top make the largest total
@@ -134,15 +135,16 @@ def test_whether_linear_answers_are_refused_does_not_depend_on_the_counts() -> N
 
 @pytest.mark.parametrize("queries", ["all-ranges", "prefixes"])
 def test_hats_answer_the_largest_counts_and_a_record_moves_them_no_further(queries: str) -> None:
-    fitted = hats.fitted_hats(FULL, queries)
+    fitted = Hats(FULL, queries)
     for x in (np.full(FULL, TOP - 1), one_full((FULL,)) // 2, one_full((FULL,)) // (1 << 4) - 1):
         x = np.maximum(x, 0)
         more = x.copy()
         more[FULL // 2] += 1
         before, after = fitted(x), fitted(more)
-        assert np.abs(after - before).sum() <= fitted.bound()
+        assert np.abs(after - before).sum() <= fitted.sensitivity
         assert max(abs(before).max(), abs(after).max()) <= 1 << 61
-    exact = [int(x[i]) * int(fitted.bins[i]) for i in range(FULL)]
+    bins = fitted_hats(FULL, queries).bins
+    exact = [int(x[i]) * int(bins[i]) for i in range(FULL)]
     assert before[:FULL].tolist() == exact
 
 

@@ -15,11 +15,11 @@ from dphist.domain import Domain, Integers
 from dphist.domain.workload import Ranges
 from dphist.errors import UsageError
 from dphist.kernels.partition import deviations
-from dphist.kernels.roughness import Roughness
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy import splits
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
+from dphist.privacy.queries import Roughness
 
 Law = dict[tuple[int, ...], float]
 
@@ -172,9 +172,9 @@ def test_roughness_moves_by_one_at_most() -> None:
         x = rng.integers(0, 30, n)
         y = x.copy()
         y[rng.integers(n)] += 1
-        score = Roughness(cap=int(rng.integers(1, 300)), order=rng.permutation(n))
+        score = Roughness(n, int(rng.integers(1, 300)), rng.permutation(n))
         one, other = score(x), score(y)
-        assert one.size == score.candidates(n) == 2
+        assert one.size == score.size == 2
         assert abs(one[0] - other[0]) <= score.sensitivity
         assert one[1] == other[1]
 

@@ -12,10 +12,10 @@ import dphist
 from dphist.domain import Domain, Integers, workload
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.kernels.trees.hats import fitted_hats
 from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
+from dphist.privacy.queries import Hats
 from dphist.steps import estimate, formulas, initialize, order, partition
 from dphist.uncertainty.models import HatTotals, TreeTotals
 from dphist.uncertainty.reading import error_model_from_dict
@@ -124,11 +124,11 @@ def test_what_no_measurement_determines_has_no_interval():
 
 @given(n=st.integers(24, 200), queries=st.sampled_from(["all-ranges", "prefixes"]), data=st.data())
 def test_one_record_moves_the_answers_of_hats_by_no_more_than_their_bound(n, queries, data):
-    hats = fitted_hats(n, queries)
+    hats = Hats(n, queries)
     x = np.array(data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n)))
     y = x.copy()
     y[data.draw(st.integers(0, n - 1))] += 1
-    assert np.abs(hats(y) - hats(x)).sum() <= hats.bound()
+    assert np.abs(hats(y) - hats(x)).sum() <= hats.sensitivity
 
 
 def test_hats_are_kept_where_they_win_and_left_where_they_do_not():

@@ -16,13 +16,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from declared import EXAMPLES, also
 from dphist.domain.groups import Groups
 from dphist.errors import DphistError, PrivacyError, UsageError
-from dphist.kernels import scores
-from dphist.kernels.transforms.fourier import Fourier
-from dphist.kernels.transforms.haar import Haar, Multiples
-from dphist.kernels.trees.hats import fitted_hats
-from dphist.privacy import l1
+from dphist.privacy import l1, queries
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger
 from scripted import Script, neighbours, random_noise, rest, run, tail
@@ -48,11 +45,17 @@ def ranges(curator: Curator, share: Fraction):
 ADDING = {
     "measure": lambda c, s: c.measure(Groups(np.array([0, 2, 5]), np.array([3, 0, 1, 4, 2])), share=s),
     "measure_ranges": ranges,
-    "measure_linear, multiples": lambda c, s: c.measure_linear(Multiples(5, 3), share=s),
-    "measure_linear, wavelet": lambda c, s: c.measure_linear(Haar(5), share=s),
-    "measure_linear, Fourier": lambda c, s: c.measure_linear(Fourier(5, 3, 64), share=s),
-    "measure_linear, hats": lambda c, s: c.measure_linear(fitted_hats(5, "all-ranges"), share=s),
     "measure_distances": distances,
+}
+
+
+def example(kind: type, n: int):
+    return EXAMPLES[kind](np.random.default_rng(3), n)
+
+
+ADDING |= {
+    f"measure_linear, {kind.__name__}": lambda c, s, kind=kind: c.measure_linear(example(kind, 5), share=s)
+    for kind in queries.LINEAR
 }
 
 
@@ -95,17 +98,20 @@ def test_noisy_answers_cost_their_share_for_any_unit(verb: str, share: Fraction,
 class Planted:
     """A score of two or more candidates, of which one rises and the others fall with some bin's count."""
 
+    n: int
     sensitivity: int = 1
-    monotone: bool = False
 
-    def candidates(self, n: int) -> int:
-        return n
+    @property
+    def size(self) -> int:
+        return self.n
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
-        step = int(self.sensitivity)
-        if self.monotone:
-            return step * counts
-        return step * (2 * counts - counts.sum())
+        return int(self.sensitivity) * (2 * counts - counts.sum())
+
+
+def choose_planted(curator: Curator, share: Fraction, sensitivity: int = 1) -> int:
+    with also(Planted):
+        return curator.choose(Planted(curator.domain.n, sensitivity), share=share)
 
 
 def l1_verb(candidates: l1.Candidates, center: l1.Center, one_sided: bool, penalty: float = 1.0):
@@ -130,11 +136,12 @@ L1 = {
     for one_sided in (False, True)
 }
 CHOICES = {
-    "bin counts": lambda c, s: c.choose(scores.BinCounts(), share=s),
-    "not monotone": lambda c, s: c.choose(Planted(), share=s),
-    "not monotone, by three": lambda c, s: c.choose(Planted(3), share=s),
-    "monotone, by two": lambda c, s: c.choose(Planted(2, True), share=s),
-    "cuts": lambda c, s: c.choose(scores.Cuts(np.array([0, c.domain.n]), 2), share=s),
+    "opposite": choose_planted,
+    "opposite, by three": lambda c, s: choose_planted(c, s, 3),
+    **{
+        f"choose, {kind.__name__}": lambda c, s, kind=kind: c.choose(example(kind, c.domain.n), share=s)
+        for kind in queries.SCORES
+    },
 }
 DECIDING = CHOICES | L1
 
@@ -322,18 +329,21 @@ def test_splits_lose_at_most_their_share_for_any_unit(share: Fraction, sensitivi
 # --- public numbers that scale noise are Python integers at the door
 
 
+@dataclass(frozen=True)
 class Narrow:
-    """Linear queries whose bound is a narrow integer."""
+    """Linear queries whose sensitivity is a narrow integer."""
 
-    def __init__(self, bound: object) -> None:
-        self.n = self.size = 3
-        self._bound = bound
-
-    def bound(self) -> object:
-        return self._bound
+    sensitivity: object
+    n: int = 3
+    size: int = 3
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
         return counts
+
+
+def measure_narrow(curator: Curator, sensitivity: object):
+    with also(Narrow):
+        return curator.measure_linear(Narrow(sensitivity), share=Fraction(1))
 
 
 def scale_of(verb, *, sensitivity: object) -> list[float]:
@@ -350,11 +360,8 @@ def test_narrow_integers_never_wrap_a_scale(narrow) -> None:
     lo = np.arange(3, dtype=narrow)
     for units in (1025, np.int16(1025)):
         expected = 64 * 1025
-        assert (
-            scale_of(lambda c: c.measure_linear(Narrow(narrow(64)), share=one), sensitivity=units)
-            == [expected] * 3
-        )
-        chosen = scale_of(lambda c: c.choose(Planted(narrow(64)), share=one), sensitivity=units)
+        assert scale_of(lambda c: measure_narrow(c, narrow(64)), sensitivity=units) == [expected] * 3
+        chosen = scale_of(lambda c: choose_planted(c, one, narrow(64)), sensitivity=units)
         assert chosen == [2 * expected] * 3
         far = lambda c: c.measure_distances(three, zeros, zeros, grid=narrow(64), share=one)  # noqa: E731
         assert scale_of(far, sensitivity=units) == [expected]
@@ -382,8 +389,8 @@ def test_what_is_no_whole_number_above_zero_is_refused_and_costs_nothing(bad: ob
     one = Fraction(1)
     three, zeros = Groups.singletons(3), np.zeros(3, np.int64)
     verbs = [
-        lambda c: c.measure_linear(Narrow(bad), share=one),
-        lambda c: c.choose(Planted(bad), share=one),
+        lambda c: measure_narrow(c, bad),
+        lambda c: choose_planted(c, one, bad),
         lambda c: c.measure_distances(three, zeros, zeros, grid=bad, share=one),
         lambda c: c.measure_ranges(
             three, np.arange(3), np.arange(1, 4), parts=np.ones(3, int), whole=bad, share=one
@@ -418,15 +425,6 @@ def test_a_share_is_a_fraction(bad: object) -> None:
             run(verb, [1, 2, 3], Script())
     with pytest.raises(PrivacyError, match="share"):
         MemoryLedger().charge(Fraction(1), mechanism="t", what="t").take(bad, "t")
-
-
-def test_a_score_must_say_plainly_whether_it_is_monotone() -> None:
-    class Method(scores.BinCounts):
-        def monotone(self) -> bool:  # a method is true, whatever it returns
-            return False
-
-    with pytest.raises(PrivacyError, match="monotone"):
-        run(lambda c: c.choose(Method(), share=Fraction(1)), [1, 2, 3], Script())
 
 
 def test_noise_whose_sums_could_wrap_is_refused_before_the_share_is_taken() -> None:

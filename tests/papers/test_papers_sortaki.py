@@ -11,12 +11,12 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.kernels.transforms.haar import Multiples
 from dphist.lab import grid
 from dphist.lab.data import Source
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
+from dphist.privacy.queries import Multiples
 from dphist.steps import partition
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import FineTotals, GroupTotals
@@ -123,7 +123,7 @@ class TestLaplace:
         x = np.array([0, 7, (1 << 51) - 1, 1 << 53])
         for bin in range(4):
             change = queries(x + np.eye(4, dtype=np.int64)[bin]) - queries(x)
-            assert 0 <= change.sum() == np.abs(change).sum() <= queries.bound() == 1024
+            assert 0 <= change.sum() == np.abs(change).sum() <= queries.sensitivity == 1024
         assert queries(x).tolist() == [0, 7168, ((1 << 51) - 1) << 10, 1 << 61]
 
 

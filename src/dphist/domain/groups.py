@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from dphist.errors import UsageError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Groups:
         s = np.array(self.starts, dtype=np.int64)
         if s.ndim != 1 or s.size < 2 or s[0] != 0 or not (s[1:] > s[:-1]).all():
             raise UsageError("a partition's starts must rise from 0 to the number of bins.")
-        object.__setattr__(self, "starts", _frozen(s))
+        object.__setattr__(self, "starts", frozen(s))
         if self.order is not None:
             o = np.array(self.order, dtype=np.int64)
             seen = np.zeros(self.n, dtype=bool)
@@ -39,7 +40,7 @@ class Groups:
                 seen[o] = True
             if not seen.all():
                 raise UsageError("a partition's order must list every bin exactly once.")
-            object.__setattr__(self, "order", _frozen(o))
+            object.__setattr__(self, "order", frozen(o))
 
     @staticmethod
     @lru_cache(maxsize=4)  # making a million starts takes as long as drawing their noise
@@ -113,6 +114,7 @@ class Groups:
         return cls(np.array(described["starts"]), described["order"])
 
 
-def _frozen(array: Ints) -> Ints:
+def frozen(array: _Array) -> _Array:
+    """Return the array itself, which nobody can write to any more."""
     array.flags.writeable = False
     return array

@@ -2,8 +2,8 @@
 
 A curator is made from counts and one charge that the ledger has already journaled and synced. Each
 verb takes a share of that charge, draws, and returns noisy numbers or a decision. Exact counts go
-nowhere else, but for the pure kernels that a verb calls (sums of groups, scores, window costs), which
-keep nothing. The verbs, and why each costs what it says, in the words of its docstring:
+nowhere else, but for the queries of `dphist.privacy.queries` and the pure kernels that these and the verbs
+call, which keep nothing. The verbs, and why each costs what it says, in the words of its docstring:
 
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ from dphist.privacy import l1, noise, splits
 from dphist.privacy.counts import Counts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
 from dphist.uncertainty import noise_law
+
+if TYPE_CHECKING:
+    from dphist.privacy import queries
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -69,48 +72,6 @@ class Spent:
     purpose: str
     share: Fraction
     epsilon: Fraction
-
-
-class Transform(Protocol):
-    """Fixed, public linear queries with whole-number weights: a pure kernel, like a score."""
-
-    @property
-    def n(self) -> int:
-        """Over how many bins."""
-
-    @property
-    def size(self) -> int:
-        """How many queries."""
-
-    def bound(self) -> int:
-        """Return the largest sum of |weights| that any one bin has over all queries, exactly."""
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers, one whole number per query."""
-
-
-class Score(Protocol):
-    """Whole-number scores of some candidates, computed from exact counts behind the door.
-
-    A score is a pure kernel: it keeps nothing of what it is given. ``sensitivity`` bounds the change
-    of any one score when one count changes by one; ``monotone`` says that such a change moves all
-    scores the same way. Both are declared beside the kernel and tested on generated neighbours. The
-    number of candidates depends on the number of bins alone.
-    """
-
-    @property
-    def sensitivity(self) -> int:
-        """By how much one record can move any one score."""
-
-    @property
-    def monotone(self) -> bool:
-        """Whether it moves all scores the same way."""
-
-    def candidates(self, n: int) -> int:
-        """Return how many candidates there are among n bins."""
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return one score per candidate; more is better."""
 
 
 class Curator:
@@ -228,22 +189,23 @@ class Curator:
         draws[measured] += (prefix[hi] - prefix[lo])[measured]
         return Noisy(draws, scales)
 
-    def measure_linear(self, transform: Transform, *, share: Fraction) -> Noisy:
+    def measure_linear(self, query: queries.Linear, *, share: Fraction) -> Noisy:
         """Return noisy answers to linear queries, in units of their weights.
 
-        Sensitivity: a record in bin j changes the answers by the weights of j, in all by at most the bound;
-        D records by at most D times that. Noise of scale D * bound/e on every answer then loses at most e.
+        Sensitivity: a record in bin j changes the answers by the weights of j, in all by at most the queries'
+        own sensitivity S, proved in `dphist.privacy.queries`; D records by at most D S. Noise of scale D S/e
+        on every answer then loses at most e.
         """
-        bound = whole_number(transform.bound(), "the queries' bound")
-        size = whole_number(transform.size, "the number of queries")
-        if transform.n != self.domain.n or bound < 1:
-            raise UsageError(f"the queries are over {transform.n} bins and the domain has {self.domain.n}.")
-        answers = transform(self.__counts.values.copy())
+        from dphist.privacy import queries  # imports numba
+
+        query = queries.admitted(query, queries.LINEAR)
+        moved, size = self.__check_query(query)
+        answers = query(self.__counts.values.copy())
         if answers.dtype != np.int64 or answers.shape != (size,):
             raise PrivacyError("linear queries must answer with one int64 each.")
         draws, scale = noise.laplace(
             self.__take(share, f"{size} linear queries"),
-            sensitivity=self.sensitivity * bound,
+            sensitivity=self.sensitivity * moved,
             size=size,
             source=self.__source,
         )
@@ -287,29 +249,27 @@ class Curator:
         np.add.at(draws, classes[classes >= 0], np.abs(far)[classes >= 0])
         return Noisy(draws, scale)
 
-    def choose(self, score: Score, *, share: Fraction) -> int:
+    def choose(self, score: queries.Score, *, share: Fraction) -> int:
         """Return the candidate whose score plus one-sided noise is greatest, the first of equals.
 
         Report-noisy-max with geometric noise Z >= 0, P(Z >= k) = exp(-k/s), on integer scores q. (With
-        exponential noise on the reals this is permute-and-flip, Ding et al. 2021.) One unit moves a score
-        by at most B = D * score.sensitivity. Fix the winner c and all noise but Z_c: c wins iff Z_c >= T, T
-        an integer set by the other candidates less q_c, the fixed tie order included. From one neighbour
-        to the other T moves by at most 2B, or by B when all scores move the same way (the rivals' best
-        moves by 0 to B, q_c by 0 to B, and T is their difference). For every integer T and t >= 0,
-        P(Z >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e, or B/e if monotone, loses at most e. Scores are
-        clipped to +-2^61 first, which moves them no more than before and keeps sums inside int64.
+        exponential noise on the reals this is permute-and-flip, Ding et al. 2021.) One unit moves a score by
+        at most B = D S, S the sensitivity proved in `dphist.privacy.queries`. Fix the winner c and all noise
+        but Z_c: c wins iff Z_c >= T, T an integer set by the other candidates less q_c, the fixed tie order
+        included. From one neighbour to the other T moves by at most 2B. For every integer T and t >= 0, P(Z
+        >= T + t) >= exp(-t/s) P(Z >= T). So s = 2B/e loses at most e. Scores are clipped to +-2^61 first,
+        which moves them no more than before and keeps sums inside int64.
         """
-        moved = whole_number(score.sensitivity, "a score's sensitivity")
-        size = whole_number(score.candidates(self.domain.n), "the number of candidates")
-        if moved < 1 or not isinstance(score.monotone, bool | np.bool_):
-            raise PrivacyError("a score declares a sensitivity of at least 1, and whether it is monotone.")
-        bound = self.sensitivity * moved * (1 if score.monotone else 2)
+        from dphist.privacy import queries  # imports numba
+
+        score = queries.admitted(score, queries.SCORES)
+        moved, size = self.__check_query(score)
         scores = score(self.__counts.values.copy())
-        if scores.dtype != np.int64 or scores.shape != (size,) or not size:
+        if scores.dtype != np.int64 or scores.shape != (size,):
             raise PrivacyError("a score must be one int64 per candidate, as many as it declares.")
         draws, _ = noise.geometric(
             self.__take(share, f"choice among {size} candidates"),
-            sensitivity=bound,
+            sensitivity=2 * self.sensitivity * moved,
             size=size,
             source=self.__source,
         )
@@ -400,6 +360,16 @@ class Curator:
             raise PrivacyError(f"groups must be a Groups, not a {type(groups).__name__}.")
         if groups.n != self.domain.n:
             raise UsageError(f"the partition covers {groups.n} bins and the domain has {self.domain.n}.")
+
+    def __check_query(self, query: queries.Linear | queries.Score) -> tuple[int, int]:
+        """Return the sensitivity of a query and how many answers it gives, both public."""
+        moved = whole_number(query.sensitivity, "a query's sensitivity")
+        size = whole_number(query.size, "the number of answers")
+        if moved < 1 or size < 1:
+            raise PrivacyError("a query declares a sensitivity of at least 1, and gives at least one answer.")
+        if query.n != self.domain.n:
+            raise UsageError(f"the queries are over {query.n} bins and the domain has {self.domain.n}.")
+        return moved, size
 
     def __take(self, share: Fraction, purpose: str) -> Charge:
         part = self.__charge.take(share, purpose)

@@ -37,7 +37,7 @@ class PHp(Step):
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
         """Cut where the distances from the medians, and a noise scale for the further group, fall most."""
-        from dphist.kernels.scores import Cuts
+        from dphist.privacy.queries import Cuts
 
         n = curator.domain.n
         rounds = self.rounds or max((n - 1).bit_length(), 1)
@@ -73,7 +73,7 @@ class StructureFirst(Step):
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
         """Choose one boundary after the other, each with the same part of the share."""
-        from dphist.kernels.scores import LastCut
+        from dphist.privacy.queries import LastCut
 
         n = curator.domain.n
         places = min(n, max(64, min(1024, (1 << 25) // n)))

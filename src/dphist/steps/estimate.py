@@ -200,11 +200,11 @@ class Hats(Step):
             tree = WorkloadTree(weights="tuned")
             return replace(tree(curator, rough, groups, workload, share=share), by=tree)
         from dphist.kernels.trees import hats, hats_fit
+        from dphist.privacy import queries as private
 
-        fitted = hats.fitted_hats(n, queries)
-        noisy = curator.measure_linear(fitted, share=share)
+        noisy = curator.measure_linear(private.Hats(n, queries), share=share)
         scale = float(np.max(noisy.scale))
-        error = hats_fit.hats_error(fitted, variance(scale))
+        error = hats_fit.hats_error(hats.fitted_hats(n, queries), variance(scale))
         return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale))
 
 

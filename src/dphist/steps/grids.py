@@ -182,7 +182,7 @@ class HybridTree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Choose the upper cuts, then measure with all that is left."""
-        from dphist.kernels.scores import Medians
+        from dphist.privacy.queries import Medians
 
         shape, left = _shape(curator), share
         each = share * self.choosing / (4**self.levels - 1) if self.levels else share

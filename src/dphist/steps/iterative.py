@@ -16,7 +16,7 @@ from dphist.steps.protocols import Estimated, Rough, Step
 from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
-    from dphist.kernels.transforms.weights import Boxes
+    from dphist.privacy.queries import Boxes
 
 _BELIEVED = "the values are the flattest that agree with a few noisy answers, and what they miss is unknown"
 
@@ -45,31 +45,30 @@ class Mwem(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Spend as much on the total as on a round, of which choosing and measuring take a half each."""
-        from dphist.kernels.scores import WorstAnswered
-        from dphist.kernels.transforms.haar import OnGroups
-        from dphist.kernels.transforms.weights import reweighted
+        from dphist.kernels.transforms.weights import box_sums, reweighted
+        from dphist.privacy.queries import OnGroups, WorstAnswered
 
         boxes = _boxes(workload, groups)
         turn = share / (self.rounds + 1)
         total = float(curator.measure(Groups.whole(groups.n), share=turn).values[0])
-        values = np.full(groups.k, total / groups.k)
+        values = np.full(boxes.shape, total / groups.k)
         chosen: list[int] = []
         answers: list[int] = []
         for _ in range(self.rounds):
-            believed = np.floor(boxes.sums(values)).astype(np.int64)
+            believed = np.floor(box_sums(values, boxes.sides)).astype(np.int64)
             chosen.append(curator.choose(WorstAnswered(boxes, believed, groups), share=turn / 2))
             asked = OnGroups(boxes.take(chosen[-1:]), groups)
             answers += curator.measure_linear(asked, share=turn / 2).values.tolist()
             if total > 0:  # weights have no sign; of a noisy total that is not positive nothing is learnt
                 measured = np.array(answers, dtype=np.float64)
-                values = reweighted(values, boxes.take(chosen), measured, passes=self.passes)
-        return Estimated(groups.means(values), Unknown(_BELIEVED))
+                values = reweighted(values, boxes.take(chosen).sides, measured, passes=self.passes)
+        return Estimated(groups.means(values.ravel()), Unknown(_BELIEVED))
 
 
 def _boxes(workload: Workload, groups: Groups) -> Boxes:
     """Return the queries as boxes of cells."""
-    from dphist.kernels.transforms.weights import Boxes
     from dphist.kernels.trees import tree as trees
+    from dphist.privacy.queries import Boxes
 
     plain = groups.are_singletons and groups.order is None
     if plain and isinstance(workload, Rectangles):

@@ -292,7 +292,7 @@ class Splits(Step):
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
         """Ask whether to group at all, then how."""
-        from dphist.kernels.roughness import Roughness
+        from dphist.privacy.queries import Roughness
 
         n = curator.domain.n
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
@@ -300,7 +300,7 @@ class Splits(Step):
             return alone
         # Few blocks must be rougher to stand out from the noise of the question.
         cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
-        asked = Roughness(cap=min(max(cap, 1), 1 << 38), order=order)
+        asked = Roughness(n, max(cap, 1), order)
         if curator.choose(asked, share=share / 15) == 0:
             return alone
         return curator.partition_splits(share=share * 14 / 15, order=order, fanout=self.fanout)

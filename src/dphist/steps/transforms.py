@@ -34,7 +34,7 @@ class FineMeans(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure every group's total in fine steps."""
-        from dphist.kernels.transforms.haar import Multiples, OnGroups
+        from dphist.privacy.queries import Multiples, OnGroups
 
         grid = _FINEST
         while grid > 1 and curator.scale(share) * grid > _WIDEST:  # noise that wide needs no finer steps
@@ -57,12 +57,13 @@ class Privelet(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure the total and all differences of halves, and put the bins together from them."""
-        from dphist.kernels.transforms.haar import Haar, OnGroups
+        from dphist.kernels.transforms.haar import haar_cells
+        from dphist.privacy.queries import Haar, OnGroups
 
-        haar = Haar(*grid_of(curator, groups))
-        noisy = curator.measure_linear(OnGroups(haar, groups), share=share)
-        totals = haar.inverse(noisy.values.astype(np.float64))
-        error = WaveletTotals(groups, haar.columns, float(np.max(noisy.scale)))
+        rows, columns = grid_of(curator, groups)
+        noisy = curator.measure_linear(OnGroups(Haar(rows, columns), groups), share=share)
+        totals = haar_cells(noisy.values.astype(np.float64), rows, columns)
+        error = WaveletTotals(groups, columns, float(np.max(noisy.scale)))
         return Estimated(groups.means(totals), error)
 
 
@@ -80,9 +81,8 @@ class Efpa(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Weigh what dropping loses against the noise of keeping, then keep."""
-        from dphist.kernels.scores import Dropped
-        from dphist.kernels.transforms.fourier import MOST_WEIGHT, Fourier, most_frequencies
-        from dphist.kernels.transforms.haar import OnGroups
+        from dphist.kernels.transforms.fourier import MOST_WEIGHT, fourier_cells, most_frequencies
+        from dphist.privacy.queries import Dropped, Fourier, OnGroups
 
         most, half = most_frequencies(groups.k), share / 2
         # The finest grid on which the noise of all sums still fits the sampler; a power of two.
@@ -94,9 +94,9 @@ class Efpa(Step):
         noise = tuple(int(v) for v in (4 * kept - 3) * np.asarray(variance(scales)))
         sums = Fourier(groups.k, most, weight)
         best = 1 + curator.choose(Dropped(sums, noise, groups), share=half)
-        sums = Fourier(groups.k, best, weight)
-        noisy = curator.measure_linear(OnGroups(sums, groups), share=half)
-        return Estimated(groups.means(sums.inverse(noisy.values.astype(np.float64))), Unknown(_SMOOTHED))
+        noisy = curator.measure_linear(OnGroups(Fourier(groups.k, best, weight), groups), share=half)
+        totals = fourier_cells(noisy.values.astype(np.float64), groups.k, best, weight)
+        return Estimated(groups.means(totals), Unknown(_SMOOTHED))
 
 
 def grid_of(curator: Curator, groups: Groups) -> tuple[int, int]:

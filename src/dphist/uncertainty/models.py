@@ -476,9 +476,10 @@ class WaveletTotals(NormalSums):
 
     @cached_property
     def _bins(self) -> Floats:
-        from dphist.kernels.transforms.haar import Haar
+        from dphist.kernels.transforms.haar import haar_variances
 
-        each = Haar(self.groups.k // self.columns, self.columns).variances() * noise_law.variance(self.scale)
+        unit = haar_variances(self.groups.k // self.columns, self.columns)
+        each = unit * noise_law.variance(self.scale)
         return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
 
     @property

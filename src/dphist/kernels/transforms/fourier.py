@@ -1,4 +1,4 @@
-"""Real Fourier sums with whole-number weights, exact for any counts; a ``Transform`` like the wavelet.
+"""Real Fourier sums with whole-number weights, exact for any counts.
 
 A fast Fourier transform rounds, and by how much depends on the counts, so that no exact bound on what a
 record changes would hold. These are plain sums over a table of rounded cosines, O(n) for each frequency.
@@ -6,16 +6,12 @@ record changes would hold. These are plain sums over a table of rounded cosines,
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import whole
-from dphist.domain.groups import Floats, Ints
-from dphist.errors import UsageError
+from dphist.domain.groups import Floats, Ints, frozen
 from dphist.kernels import kernel
 from dphist.kernels.transforms.exact import exact_answers
 
@@ -25,67 +21,44 @@ MOST_FREQUENCIES = 4096  # more would be mostly noise
 _MOST_TERMS = 1 << 29  # cells times frequencies: a second or two
 
 
-@dataclass(frozen=True)
-class Fourier:
-    """Cosine and sine sums of the lowest frequencies 0, 1, ..., with weights rounded to whole numbers.
+def sine_count(n: int, frequencies: int) -> int:
+    """Return how many sine sums there are: those of frequencies 0 and n/2 would be zero."""
+    return frequencies - 1 - (2 * (frequencies - 1) == n)
 
-    Args:
-        n: the number of cells.
-        frequencies: how many, from 0; at most n // 2 + 1.
-        weight: of a cosine of 1; rounding puts every weight off by at most a half.
-    """
 
-    n: int
-    frequencies: int
-    weight: int
+def fourier_answers(counts: Ints, frequencies: int, weight: int) -> Ints:
+    """Return the cosine sums, then the sine sums, each cut off at +-2^61: O(n frequencies)."""
+    cosines, sines = tables(counts.size, weight)
+    odd = sine_count(counts.size, frequencies)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", whole(self.weight, "the weight"))
-        if not 1 <= self.frequencies <= most_frequencies(self.n) or not 1 <= self.weight <= MOST_WEIGHT:
-            raise UsageError("Fourier sums need 1 to n // 2 + 1 frequencies, and weights of 1 to 2**16.")
+    def sums(x: Ints) -> Ints:
+        return np.concatenate(_sums(x, cosines, sines, frequencies, odd))
 
-    @property
-    def size(self) -> int:
-        """How many sums: cosines, then sines, whose frequencies 0 and n/2 would be zero."""
-        return self.frequencies + self.sines
+    return exact_answers(sums, counts, most=weight)
 
-    @property
-    def sines(self) -> int:
-        """How many sines."""
-        return self.frequencies - 1 - (2 * (self.frequencies - 1) == self.n)
 
-    def bound(self) -> int:
-        """Return the worst cell's sum of |weights|."""
-        return _fourier_bound(self)
+def fourier_cells(answers: Floats, n: int, frequencies: int, weight: int) -> Floats:
+    """Return the smooth row of n cells with these sums; the table's rounding is not undone."""
+    odd = sine_count(n, frequencies)
+    spectrum = np.zeros(n // 2 + 1, np.complex128)
+    spectrum[:frequencies] = answers[:frequencies] / weight
+    spectrum[1 : odd + 1] -= 1j * answers[frequencies:] / weight
+    return np.fft.irfft(spectrum, n) if n > 1 else spectrum.real
 
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the answers, cut off at +-2^61: O(n frequencies)."""
-        cosines, sines = _tables(self.n, self.weight)
 
-        def sums(x: Ints) -> Ints:
-            return np.concatenate(_sums(x, cosines, sines, self.frequencies, self.sines))
+def energies(answers: Ints, frequencies: int) -> list[int]:
+    """Return each frequency's squared sums, as often as it occurs in the whole circle: exact."""
+    squares = [int(a) ** 2 for a in answers[:frequencies]]
+    for f, b in enumerate(answers[frequencies:], 1):
+        squares[f] = 2 * (squares[f] + int(b) ** 2)
+    return squares
 
-        return exact_answers(sums, counts, most=self.weight)
 
-    def inverse(self, answers: Floats) -> Floats:
-        """Return the smooth row with these sums; the table's rounding is not undone."""
-        spectrum = np.zeros(self.n // 2 + 1, np.complex128)
-        spectrum[: self.frequencies] = answers[: self.frequencies] / self.weight
-        spectrum[1 : self.sines + 1] -= 1j * answers[self.frequencies :] / self.weight
-        return np.fft.irfft(spectrum, self.n) if self.n > 1 else spectrum.real
-
-    def energies(self, answers: Ints) -> list[int]:
-        """Return each frequency's squared sums, as often as it occurs in the whole circle: exact."""
-        squares = [int(a) ** 2 for a in answers[: self.frequencies]]
-        for f, b in enumerate(answers[self.frequencies :], 1):
-            squares[f] = 2 * (squares[f] + int(b) ** 2)
-        return squares
-
-    def norm_bound(self) -> int:
-        """Return at least how far one record can move the square root of the energies' sum."""
-        cosines, sines = _tables(self.n, self.weight)
-        most = int((cosines.astype(np.int64) ** 2 + sines.astype(np.int64) ** 2).max())
-        return math.isqrt(most * (2 * self.frequencies - 1) - 1) + 1
+@lru_cache(maxsize=4)
+def column_sums(n: int, frequencies: int, weight: int) -> Ints:
+    """Return the sum of |weights| of each of the cells 0 to n/2; the others are their mirror images."""
+    cosines, sines = tables(n, weight)
+    return frozen(_column_sums(np.abs(cosines), np.abs(sines), frequencies, sine_count(n, frequencies)))
 
 
 def most_frequencies(n: int) -> int:
@@ -94,7 +67,7 @@ def most_frequencies(n: int) -> int:
 
 
 @lru_cache(maxsize=2)
-def _tables(n: int, weight: int) -> tuple[Table, Table]:
+def tables(n: int, weight: int) -> tuple[Table, Table]:
     """Return the weights of a whole turn in n steps: even for cosines and odd for sines, exactly."""
     angle = 2 * np.pi * np.arange(n // 2 + 1) / n
     cosines, sines = np.empty(n, np.int32), np.zeros(n, np.int32)
@@ -103,7 +76,7 @@ def _tables(n: int, weight: int) -> tuple[Table, Table]:
     if n > 2:
         cosines[n // 2 + 1 :] = cosines[1 : (n + 1) // 2][::-1]
         sines[n // 2 + 1 :] = -sines[1 : (n + 1) // 2][::-1]
-    return cosines, sines
+    return frozen(cosines), frozen(sines)
 
 
 @kernel
@@ -134,12 +107,6 @@ def _sums(x: Ints, cosines: Table, sines: Table, frequencies: int, odd: int) -> 
         if 1 <= f <= odd:
             b[f - 1] = other
     return a, b
-
-
-@lru_cache(maxsize=4)
-def _fourier_bound(f: Fourier) -> int:
-    cosines, sines = _tables(f.n, f.weight)
-    return int(_column_sums(np.abs(cosines), np.abs(sines), f.frequencies, f.sines).max())
 
 
 @kernel

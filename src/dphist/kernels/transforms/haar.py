@@ -1,141 +1,43 @@
-"""Whole-number linear queries with fast answers: the Haar wavelet on a line or a grid, queries of groups.
+"""The Haar wavelet of whole numbers on a line or a grid, its inverse, and the variance of what that returns.
 
-Each is a ``Transform`` for `Curator.measure_linear`: weights fixed beforehand, exact answers, and a ``bound``
-that is the worst bin's sum of |weights|, counted on the weights themselves. None forms a matrix.
+None forms a matrix.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
-from dphist.domain import whole
-from dphist.domain.groups import Floats, Groups, Ints
+from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.tree import Tree, make_tree
 
 
-class Queries(Protocol):
-    """What the curator asks of linear queries."""
+def haar_answers(cells: Ints) -> Ints:
+    """Return the coefficients of a line or a grid of whole numbers: O(cells) per axis, exact.
 
-    @property
-    def n(self) -> int:
-        """Over how many cells."""
-
-    @property
-    def size(self) -> int:
-        """How many queries."""
-
-    def bound(self) -> int:
-        """Return the largest sum of |weights| of one cell."""
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers."""
-
-
-@dataclass(frozen=True, eq=False)
-class OnGroups:
-    """Queries over the totals of a partition's groups, in its order: a bin has the weights of its group."""
-
-    inner: Queries
-    groups: Groups
-
-    @property
-    def n(self) -> int:
-        """How many bins there are."""
-        return self.groups.n
-
-    @property
-    def size(self) -> int:
-        """How many queries there are."""
-        return self.inner.size
-
-    def bound(self) -> int:
-        """Return the bound of the queries: a record is in one group."""
-        return self.inner.bound()
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers."""
-        return self.inner(self.groups.totals(counts))
-
-
-@dataclass(frozen=True)
-class Multiples:
-    """Every cell times one whole number, so that noise in steps of 1 is in steps of 1/weight of a record.
-
-    Totals above 2^61/weight are cut off there: that moves them no further than before, so the bound holds.
+    A coefficient is the total, or at a node of the binary tree the left half less the right half. On a grid
+    the columns are transformed, then the rows.
     """
-
-    n: int
-    weight: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", whole(self.weight, "the weight"))
-
-    @property
-    def size(self) -> int:
-        """How many queries: as many as cells."""
-        return self.n
-
-    def bound(self) -> int:
-        """Return the weight: a record is in one cell."""
-        return self.weight
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers: O(n)."""
-        return np.minimum(counts, (1 << 61) // self.weight) * self.weight
+    return np.ascontiguousarray(_fold(_fold(cells).T).T).ravel()
 
 
-@dataclass(frozen=True)
-class Haar:
-    """The total and, at every node of a binary tree, the left half less the right half (Privelet).
-
-    Privelet's coefficient is that difference over the node's size, with noise of scale 1/size: the weights of
-    the published levels and the sizes cancel, so every weight here is 1 or -1 and nothing is rounded. On a
-    grid the columns are transformed, then the rows. No answer exceeds the total of the counts, below 2^62.
-    """
-
-    rows: int
-    columns: int = 1
-
-    @property
-    def n(self) -> int:
-        """How many cells there are."""
-        return self.rows * self.columns
-
-    @property
-    def size(self) -> int:
-        """How many queries: as many as cells."""
-        return self.n
-
-    def bound(self) -> int:
-        """Return the worst cell's number of queries, of weight 1 or -1: 1 + its depth, along each axis."""
-        return haar_bound(self.rows) * haar_bound(self.columns)
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the exact answers: O(n) per axis."""
-        folded = _fold(counts.reshape(self.rows, self.columns))
-        return np.ascontiguousarray(_fold(folded.T).T).ravel()
-
-    def inverse(self, answers: Floats) -> Floats:
-        """Return the cells that have these answers."""
-        unfolded = _unfold(answers.reshape(self.columns if self.rows == 1 else self.rows, -1).astype(float))
-        if 1 in (self.rows, self.columns):
-            return unfolded.ravel()
-        return np.ascontiguousarray(_unfold(np.ascontiguousarray(unfolded.T)).T).ravel()
-
-    def variances(self) -> Floats:
-        """Return each cell's variance for noise of variance 1: 1/4 + ... + 1/4^d + 1/4^d at depth d."""
-        rows, columns = (_leaf_variances(make_tree(k, 2)) for k in (self.rows, self.columns))
-        return np.outer(rows, columns).ravel()
+def haar_cells(answers: Floats, rows: int, columns: int) -> Floats:
+    """Return the cells of a grid of this shape, or of a line, that have these coefficients."""
+    unfolded = _unfold(answers.reshape(columns if rows == 1 else rows, -1).astype(float))
+    if 1 in (rows, columns):
+        return unfolded.ravel()
+    return np.ascontiguousarray(_unfold(np.ascontiguousarray(unfolded.T)).T).ravel()
 
 
-def haar_bound(k: int) -> int:
-    """Return one more than the greatest depth of the tree over k cells, counted on the tree."""
+def haar_variances(rows: int, columns: int) -> Floats:
+    """Return each cell's variance for noise of variance 1: 1/4 + ... + 1/4^d + 1/4^d at depth d."""
+    return np.outer(*(_leaf_variances(make_tree(k, 2)) for k in (rows, columns))).ravel()
+
+
+def leaf_depths(k: int) -> Ints:
+    """Return how many nodes lie above each cell in the binary tree over k cells, counted on the tree."""
     tree = make_tree(k, 2)
-    return 1 + int(_depths(tree.parent)[tree.leaf].max())
+    return _depths(tree.parent)[tree.leaf]
 
 
 def haar_range_variance(k: int, begin: int, end: int) -> float:

@@ -10,10 +10,11 @@ least squares takes time and memory proportional to n times the number of levels
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from dphist.domain.groups import Ints
+from dphist.domain.groups import Ints, frozen
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.transforms.exact import exact_answers
@@ -23,8 +24,8 @@ WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer gr
 
 
 @dataclass(frozen=True, eq=False)
-class Hats:
-    """Whole-number queries over n bins: first the bins one by one, then the hats.
+class HatShape:
+    """The weights of whole-number queries over n bins: first the bins one by one, then the hats.
 
     Args:
         bins: the weight of each bin in its own query.
@@ -50,16 +51,9 @@ class Hats:
         """How many queries there are."""
         return self.bins.size + self.first.size
 
-    def bound(self) -> int:
-        """Return the most that one record changes the answers, added up over all of them."""
-        return column_bound(self)
 
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the answers, cut off at +-2^61: that moves them no further, so the bound holds."""
-        return apply_hats(self, counts)
-
-
-def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> Hats:
+@lru_cache(maxsize=2)
+def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> HatShape:
     """Return hats for all ranges or all prefixes of n bins; single bins, and few of them, need none.
 
     The rule was fitted to optima found for n from 64 to 32,768 and is within 1 % of them: each level is r
@@ -85,7 +79,7 @@ def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> Hats:
 
 def make_hats(
     n: int, *, cuts: Ints, weights: Ints, whole: int = WHOLE, at_start: bool = False, at_end: bool = False
-) -> Hats:
+) -> HatShape:
     """Return the bins and one level of hats for each entry of ``cuts``.
 
     Args:
@@ -118,7 +112,7 @@ def make_hats(
     heights, bins = _weigh(n, whole, a[order], offset, j[order], parts[at[order]], tops[at[order]])
     if bins.min() < 1:
         raise UsageError("the levels' weights leave nothing for the bins themselves; make them smaller.")
-    return Hats(bins, a[order], offset, heights, whole)
+    return HatShape(frozen(bins), frozen(a[order]), frozen(offset), frozen(heights), whole)
 
 
 @kernel
@@ -136,21 +130,21 @@ def _weigh(
     return weights, bins
 
 
-def column_bound(hats: Hats) -> int:
-    """Return the most that one unit changes the answers in all, added up from the weights themselves."""
-    return _bound(hats.bins, hats.first, hats.offset, hats.weights)
+def column_sums(hats: HatShape) -> Ints:
+    """Return the sum of |weights| of each bin over all queries, added up from the weights themselves."""
+    return _column_sums(hats.bins, hats.first, hats.offset, hats.weights)
 
 
 @kernel
-def _bound(bins: Ints, first: Ints, offset: Ints, weights: Ints) -> int:
+def _column_sums(bins: Ints, first: Ints, offset: Ints, weights: Ints) -> Ints:
     sums = np.abs(bins)
     for h in range(first.size):
         for i in range(offset[h], offset[h + 1]):
             sums[first[h] + i - offset[h]] += abs(weights[i])
-    return int(sums.max())
+    return sums
 
 
-def apply_hats(hats: Hats, x: Ints) -> Ints:
+def apply_hats(hats: HatShape, x: Ints) -> Ints:
     """Return the answers of all queries to counts x, cut off at +-2^61: O(n) for each level."""
     if x.shape != (hats.n,) or x.dtype != np.int64:
         raise UsageError(f"hats over {hats.n} bins are applied to as many whole numbers.")

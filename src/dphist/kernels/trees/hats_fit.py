@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
-from dphist.kernels.trees.hats import Hats
+from dphist.kernels.trees.hats import HatShape
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
 _EXACT = 1 << 28  # steps that are taken without thinking, and how many more prefixes are then worth
@@ -34,7 +34,7 @@ class HatsError:
         under: for each hat, the sums of weight times ``own`` over its first 0, 1, ... bins.
     """
 
-    hats: Hats
+    hats: HatShape
     own: Floats
     start: Ints
     row: Ints
@@ -42,7 +42,7 @@ class HatsError:
     under: Floats
 
 
-def hats_error(hats: Hats, variance: ArrayLike) -> HatsError:
+def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
     """Return the prepared structure: O(n) for each level. One variance for all answers, or one for each."""
     v = np.asarray(variance, dtype=np.float64)
     if v.shape not in ((), (hats.size,)) or not (np.isfinite(v).all() and (v > 0).all()):
@@ -182,7 +182,7 @@ def _ranges(
     return out
 
 
-def hats_expected_error(hats: Hats, queries: Queries) -> float:
+def hats_expected_error(hats: HatShape, queries: Queries) -> float:
     """Return E, the variance of an answer in units of 2/epsilon^2, per query.
 
     Over all ranges, the sum of Var(P_y - P_x) is (n + 1) times that of the prefixes' Var(P_x), less Var(sum
