@@ -148,7 +148,7 @@ MAY_STATE = {  # what was paid for, what an audit found, contribution bounding: 
 
 
 def stated_sensitivities(path, text):
-    """Return what classes outside the boundary state of sensitivities, and classes of kernels to be called."""
+    """Return where classes outside the boundary state a sensitivity, and called classes of kernels."""
     if path.parts[0] == "privacy":
         return []
     found = []
