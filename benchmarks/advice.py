@@ -29,7 +29,7 @@ from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import METHODS, choose, make_pipeline
 from dphist.planning.advise import FIXED, advise
-from dphist.planning.preview import simulated_values
+from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 
 # What `dphist.shapes` says its shapes stand for; taken over before anything was compared.
@@ -193,9 +193,9 @@ def _cell(path: Path, name: str, workload: str, epsilon: str, *, quick: bool) ->
     names = [m.name for m in METHODS if m.name not in leave]
     pilot = {m: _true(counts, m, workload, epsilon, 1 if m in SLOW else PILOT) for m in names}
     limit = NEAR * min(pilot.values())
-    trials = 10 if quick else TRIALS
+    runs = 10 if quick else TRIALS
     truth = {
-        m: _true(counts, m, workload, epsilon, trials // 4 if m in SLOW else trials)
+        m: _true(counts, m, workload, epsilon, runs // 4 if m in SLOW else runs)
         for m in names
         if pilot[m] <= limit or m in advised
     }
@@ -210,7 +210,7 @@ def _cell(path: Path, name: str, workload: str, epsilon: str, *, quick: bool) ->
         "hit_all": catalogue in advised or any(truth[m] == truth[catalogue] for m in advised),
         "near": min(truth[m] for m in advised) <= 1.1 * truth[catalogue],
         "regret": truth[advised[0]] / truth[best],
-        "trials": trials,
+        "trials": runs,
     }
 
 
@@ -231,7 +231,7 @@ def _real(path: Path) -> Counts:
     return Counts(np.load(path).astype(np.int64), Domain((Integers(0, 4095),)))
 
 
-def _true(counts: Counts, method: str, workload: str, epsilon: str, trials: int) -> float:
+def _true(counts: Counts, method: str, workload: str, epsilon: str, runs: int) -> float:
     """Return the mean absolute error per query on real counts; infinite where the method does not apply."""
     queries = make_workload(workload, counts.domain)
     pipeline = make_pipeline(method, counts.domain, queries).with_intervals()  # as it is published
@@ -239,11 +239,9 @@ def _true(counts: Counts, method: str, workload: str, epsilon: str, trials: int)
         pipeline.check(counts.domain, queries)
     except UsageError:
         return float("inf")
-    runs = (
-        simulated_values(pipeline, counts, queries, epsilon=Fraction(epsilon), trial=FIRST + k)
-        for k in range(trials)
-    )
-    return float(np.mean([queries.mean_absolute_error(values - counts.values) for values in runs]))
+    seeds = range(FIRST, FIRST + runs)
+    made = trials(pipeline, counts, queries, epsilon=Fraction(epsilon), seeds=seeds)
+    return float(np.mean([queries.mean_absolute_error(trial.values - counts.values) for trial in made]))
 
 
 if __name__ == "__main__":

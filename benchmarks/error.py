@@ -26,8 +26,8 @@ from dphist.domain.workload import Ranges, random
 from dphist.errors import UsageError
 from dphist.lab.data import DPBENCH, Source, folder, shapes_as
 from dphist.methods.catalogue import choose, make_pipeline
+from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Estimated
 
 METHODS = choose(lambda m: m.intervals == "calibrated" and 1 in m.usual)
@@ -94,10 +94,8 @@ def coverage(cell: Cell) -> Row:
     pipeline = replace(make_pipeline(cell.method, domain), calibrate=Fraction(cell.calibrate))
     held = Counts(counts, domain)
     seen = []
-    for seed in range(cell.releases):
-        curator = Curator.simulated(held, epsilon=Fraction(cell.epsilon), seed=seed)
-        estimated = pipeline.values(curator, workload)[1]
-        seen.append(_judged(estimated, counts - estimated.values, workload))
+    for trial in trials(pipeline, held, workload, epsilon=Fraction(cell.epsilon), seeds=range(cell.releases)):
+        seen.append(_judged(trial.estimated, counts - trial.values, workload))
     points, ranges, joint, *sizes = np.mean(seen, axis=0).tolist()
     passed = LEAST <= points <= MOST and LEAST <= ranges <= MOST and joint >= JOINT
     names = ("half_points", "error_points", "half_ranges", "error_ranges", "half_joint", "error_joint")

@@ -27,8 +27,8 @@ from dphist.lab.grid import Cell
 from dphist.lab.metrics import geometric_mean, summarise
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline, Split
+from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.privacy.l1 import noisy_partition
 from dphist.steps import bisect, iterative, partition
 from dphist.steps.protocols import Partitioner
@@ -200,8 +200,8 @@ def partitions(sources: Sequence[Source], trials: int) -> list[Row]:
         for name, step in steps.items():
             pipeline = Pipeline(partition=step, split=half)
             points = make_workload("points", held.domain)
-            seeded = (Curator.simulated(held, epsilon=2 * Fraction(ONE), seed=t) for t in range(trials))
-            chosen[name] = [pipeline.values(curator, points)[0] for curator in seeded]
+            runs = run_trials(pipeline, held, points, epsilon=2 * Fraction(ONE), seeds=range(trials))
+            chosen[name] = [trial.groups for trial in runs]
         for name, made in chosen.items():
             point: Row = {"dataset": source.name, "epsilon": ONE, "queries": "partition", "method": name}
             point |= {"cost": float(np.mean([cost(x, g) for g in made]))}

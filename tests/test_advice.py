@@ -21,7 +21,7 @@ from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import CATALOGUE
 from dphist.planning import advise as advice
-from dphist.planning import study
+from dphist.planning import simulated_errors
 from dphist.planning.advise import advise
 
 FEW = ["identity", "uniform", "hb"]
@@ -210,7 +210,7 @@ class TestKept:
     def test_the_second_question_runs_nothing(self, cache, monkeypatch):
         first = [ask(epsilon="0.3"), ask(error=30)]
         assert len(list(cache.iterdir())) == 1  # two questions about the same data
-        monkeypatch.setattr(study, "simulated_values", lambda *a, **k: pytest.fail("it ran"))
+        monkeypatch.setattr(simulated_errors, "trials", lambda *a, **k: pytest.fail("it ran"))
         assert [ask(epsilon="0.3"), ask(error=30)] == first
 
     def test_other_questions_are_not_confused(self, cache):
@@ -251,7 +251,7 @@ class TestKept:
     def test_the_folder_is_the_user_s(self, monkeypatch):
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", "/home/somebody")
-        assert study.cache_folder() == Path("/home/somebody/.cache/dphist/advice")
+        assert simulated_errors.cache_folder() == Path("/home/somebody/.cache/dphist/advice")
 
     def test_pipelines_of_one_s_own_are_not_kept(self, cache):
         own = dphist.Pipeline(name="identity", partition=dphist.steps.partition.Whole())

@@ -28,6 +28,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ from dphist.lab.metrics import kl_divergence
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.planning import shapes
+from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import parse_epsilon
 
 Row = dict[str, Any]
@@ -218,22 +219,19 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
     judges = [(name, queries(name, domain)) for name in dict.fromkeys(cell.judges)]
     pipeline.check(domain, workload)
     if not _warm_up(cell.method, cell.workload, domain.shape, build, queries):
-        pipeline.values(Curator.simulated(held, epsilon=parse_epsilon("1"), seed=0), workload)
-    for trial in range(cell.trials):
-        seed = cell.seed(trial)
-        curator = Curator.simulated(held, epsilon=parse_epsilon(cell.epsilon), seed=seed)
-        start = time.thread_time()
-        groups, estimated = pipeline.values(curator, workload)
-        seconds = time.thread_time() - start
-        errors = estimated.values - truth
+        list(trials(pipeline, held, workload, epsilon=Fraction(1), seeds=[0]))
+    seeds = [cell.seed(trial) for trial in range(cell.trials)]
+    made = trials(pipeline, held, workload, epsilon=parse_epsilon(cell.epsilon), seeds=seeds)
+    for number, (seed, trial) in enumerate(zip(seeds, made, strict=True)):
+        errors = trial.values - truth
         common = {
             "n": domain.n,
             "scale": scale,
-            "trial": trial,
+            "trial": number,
             "seed": seed,
-            "seconds": seconds,
-            "kl": kl_divergence(truth, estimated.values),
-            "groups": groups.k,
+            "seconds": trial.seconds,
+            "kl": kl_divergence(truth, trial.values),
+            "groups": trial.groups.k,
         }
         for name, judge in judges:
             squared = judge.mean_squared_error(errors)
@@ -265,10 +263,9 @@ def _warm_up(method: str, workload: str, shape: tuple[int, ...], build: Build, q
 
 def _runs(method: str, workload: str, domain: Domain, build: Build, queries: Queries) -> bool:
     held = Counts(shapes.draw("heaps", n=domain.n, scale=10_000), domain)
-    curator = Curator.simulated(held, epsilon=parse_epsilon("1"), seed=0)
     try:
         asked = queries(workload, domain)
-        build(method, domain, asked).values(curator, asked)
+        list(trials(build(method, domain, asked), held, asked, epsilon=Fraction(1), seeds=[0]))
     except Exception:
         return False
     return True

@@ -128,6 +128,19 @@ class Pipeline:
     ) -> Release:
         """Run the four steps and wrap what they found, with all that was spent, in a release."""
         groups, estimated = self.values(curator, workload)
+        return self.wrap(curator, workload, groups, estimated, post=post, provenance=provenance)
+
+    def wrap(
+        self,
+        curator: Curator,
+        workload: Workload,
+        groups: Groups,
+        estimated: Estimated,
+        *,
+        post: Post = "none",
+        provenance: dict[str, Any] | None = None,
+    ) -> Release:
+        """Return what a run found, with all that was spent, as a release."""
         return Release(
             domain=curator.domain,
             raw=estimated.values,

@@ -26,7 +26,7 @@ from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.plan import Bins, Plan, WorkloadLike
 from dphist.planning.preview import LikeData, patterns, short
-from dphist.planning.study import Study
+from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
 from dphist.uncertainty.models import bounding
 
@@ -267,7 +267,7 @@ def advise(
     looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
     at_most = whole(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
-    study = Study(place, queries, records, at_most, pipelines, looks, named)
+    study = SimulatedErrors(place, queries, records, at_most, pipelines, looks, named)
     study.recall()
     found = _at(study, budget) if budget is not None else _for(study, target)
     study.keep()
@@ -289,7 +289,7 @@ def advise(
 Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
 
 
-def _at(study: Study, epsilon: Fraction) -> Found:
+def _at(study: SimulatedErrors, epsilon: Fraction) -> Found:
     """Rank the methods at one epsilon: all of them roughly, then the best of them closely."""
     rough = _ranked(study.pipelines, lambda m: study.mean(m, epsilon, study.few))
     near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
@@ -308,7 +308,7 @@ def _at(study: Study, epsilon: Fraction) -> Found:
     return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), ()
 
 
-def _for(study: Study, target: float) -> Found:
+def _for(study: SimulatedErrors, target: float) -> Found:
     """Find the epsilon that each method needs for an error; the cheapest comes first."""
     nothing = study.without_data()
     if target >= nothing:
@@ -350,7 +350,7 @@ def _for(study: Study, target: float) -> Found:
     return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), tuple(never.items())
 
 
-def _solve(study: Study, method: str, target: float, guess: Fraction) -> Fraction | None:
+def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
     """Return the epsilon at which a method's error is the target, or None if it never comes down to it."""
 
     def error(epsilon: Fraction) -> float:
@@ -399,7 +399,7 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
 
 
 def _row(
-    study: Study, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None
+    study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None
 ) -> Expected:
     """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
     errors, looks = study.errors(method, epsilon, runs), len(study.looks)
@@ -432,7 +432,7 @@ def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
     return kept
 
 
-def _sure(study: Study, rows: Sequence[Expected]) -> str:
+def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     """Say how clear the choice between the first and the second is."""
     if len(rows) == 1:
         return "It was the only method compared."
@@ -464,7 +464,7 @@ def _sure(study: Study, rows: Sequence[Expected]) -> str:
     return told
 
 
-def _silent(study: Study, best: Expected) -> str:
+def _silent(study: SimulatedErrors, best: Expected) -> str:
     """Say it if who takes the best method will not know how wrong it is."""
     if study.has_intervals(best.method, best.epsilon):
         return ""

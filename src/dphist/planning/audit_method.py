@@ -24,6 +24,7 @@ from dphist.domain.groups import Groups
 from dphist.errors import UsageError
 from dphist.planning.audit import Audit, Mechanism, audit
 from dphist.planning.plan import Plan
+from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
@@ -113,9 +114,9 @@ def published(plan: Plan) -> Mechanism:
     """Return a plan's method with noise that is repeatable by the trial's number: values and groups."""
 
     def run(counts: Any, trial: int) -> Any:
-        curator = Curator.simulated(_counts(counts, plan.domain, 1), epsilon=plan.budget, seed=trial)
-        groups, estimated = plan.pipeline.values(curator, plan.queries)
-        return np.stack([estimated.values, groups.labels()])
+        held = _counts(counts, plan.domain, 1)
+        (made,) = trials(plan.pipeline, held, plan.queries, epsilon=plan.budget, seeds=[trial])
+        return np.stack([made.values, made.groups.labels()])
 
     return run
 

@@ -27,6 +27,7 @@ from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.preview import LikeData, Preview, pattern, preview
+from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.journal import tell
@@ -425,11 +426,12 @@ def simulate(
     held = Counts(exact, plan.domain, unit_sensitivity)
     if whole(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")
+    first = whole(seed, "seed") << 32  # the trial fills the low 32 bits: seeds of different trials never meet
+    seeds = range(first, first + trials)
+    runs = run_trials(published, held, plan.queries, epsilon=plan.budget, seeds=seeds)
     out = np.empty((trials, held.domain.n))
-    for trial, row in enumerate(out):
-        # Seeds of different trials never meet: the trial fills the low 32 bits.
-        curator = Curator.simulated(held, epsilon=plan.budget, seed=(whole(seed, "seed") << 32) + trial)
-        row[:] = published.values(curator, plan.queries)[1].values
+    for row, trial in zip(out, runs, strict=True):
+        row[:] = trial.values
     return out.view(SimulatedValues)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import itertools
 import math
 import os
 import warnings
@@ -27,8 +28,8 @@ from dphist.domain.workload import Workload
 from dphist.errors import DataError, UsageError
 from dphist.methods.pipeline import Pipeline
 from dphist.planning import shapes
+from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.release import Post, Release, load, nonneg
 
 LikeData: TypeAlias = str | os.PathLike[str] | Release | ArrayLike
@@ -150,14 +151,6 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=5)
 
 
-def simulated_values(
-    pipeline: Pipeline, counts: Counts, queries: Workload, *, epsilon: Fraction, trial: int
-) -> Floats:
-    """Return the values of one simulated run on made-up or public counts."""
-    curator = Curator.simulated(counts, epsilon=epsilon, seed=trial)
-    return pipeline.values(curator, queries)[1].values
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Preview:
     """A dozen releases that could come out on made-up data, and how far they are off.
@@ -260,14 +253,11 @@ def preview(
 ) -> Preview:
     """Run a mechanism many times on made-up counts."""
     provenance = {"source": "preview", "like": like}
-
-    def release(trial: int) -> Release:
-        curator = Curator.simulated(counts, epsilon=epsilon, seed=trial)
-        return pipeline.run(curator, queries, post=post, provenance=provenance)
-
-    releases = tuple(release(trial) for trial in range(DRAWN))
-    more = range(DRAWN, OUTCOMES if counts.domain.n <= MOST_BINS else DRAWN)
-    rows = [r.presentable for r in releases] + [release(trial).presentable for trial in more]
+    outcomes = range(OUTCOMES if counts.domain.n <= MOST_BINS else DRAWN)
+    made = trials(pipeline, counts, queries, epsilon=epsilon, seeds=outcomes)
+    all_releases = (trial.release(post=post, provenance=provenance) for trial in made)
+    releases = tuple(itertools.islice(all_releases, DRAWN))
+    rows = [r.presentable for r in (*releases, *all_releases)]
     values, truth = np.array(rows), counts.values
     values.flags.writeable = False
     errors = np.array([queries.mean_absolute_error(row - truth) for row in values])

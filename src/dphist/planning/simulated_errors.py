@@ -17,18 +17,18 @@ from dphist._common import __version__
 from dphist.domain import Domain
 from dphist.domain.groups import Floats
 from dphist.domain.workload import Ranges, Rectangles, Workload
-from dphist.methods.catalogue import MANY_BINS
+from dphist.methods.catalogue import MANY_BINS, find
 from dphist.methods.pipeline import Pipeline
-from dphist.planning.preview import Pattern, simulated_values
+from dphist.planning.preview import Pattern
+from dphist.planning.simulate import Trial, trials
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
 _FORMAT = 3  # of what is kept on disk, and of the methods it tells of
 
 
-class Study:
+class SimulatedErrors:
     """What is known of the errors of methods on some patterns of data; what is missing is simulated."""
 
     def __init__(
@@ -64,20 +64,18 @@ class Study:
         known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
         for run in range(len(known), runs):
             counts = self._counts(run)
-            values = simulated_values(
-                self.pipelines[method], counts, self._queries, epsilon=epsilon, trial=run
-            )
-            known.append(self._queries.mean_absolute_error(values - counts.values))
+            trial = self._trial(method, epsilon, run)
+            known.append(self._queries.mean_absolute_error(trial.values - counts.values))
             self._new = True
         return np.array(known[:runs])
 
     def has_intervals(self, method: str, epsilon: Fraction) -> bool:
         """Return whether a release of this method says how wrong it may be."""
-        pipeline = self.pipelines[method]
-        if pipeline.calibrate:
+        if self._named:
+            return find(method).intervals != "none"
+        if self.pipelines[method].calibrate:
             return True
-        curator = Curator.simulated(self._counts(0), epsilon=epsilon, seed=0)
-        return pipeline.values(curator, self._queries)[1].error.variances() is not None
+        return self._trial(method, epsilon, 0).estimated.error.variances() is not None
 
     def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
         """Return the error averaged over the first runs."""
@@ -103,6 +101,10 @@ class Study:
         each = self._records / self._domain.n
         runs = (self._counts(run).values for run in range(self.few))
         return float(np.mean([self._queries.mean_absolute_error(each - x) for x in runs]))
+
+    def _trial(self, method: str, epsilon: Fraction, run: int) -> Trial:
+        counts, queries = self._counts(run), self._queries
+        return next(trials(self.pipelines[method], counts, queries, epsilon=epsilon, seeds=[run]))
 
     def _counts(self, run: int) -> Counts:
         if run not in self._data:

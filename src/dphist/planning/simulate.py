@@ -1,0 +1,58 @@
+"""The loop behind everything that is simulated: seeded trials of a pipeline on public counts.
+
+Nothing private is touched and nothing is spent. The same seed gives the same trial, whoever asks: `simulate`,
+`preview`, `advise`, `compare`, `audit` and the reruns of papers all run this loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dphist.domain.groups import Floats, Groups
+from dphist.domain.workload import Workload
+from dphist.methods.pipeline import Pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.release import Post, Release
+from dphist.steps.protocols import Estimated
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One run of a pipeline.
+
+    Args:
+        seconds: the CPU time that it took.
+    """
+
+    pipeline: Pipeline
+    queries: Workload
+    curator: Curator
+    groups: Groups
+    estimated: Estimated
+    seconds: float
+
+    @property
+    def values(self) -> Floats:
+        """The values of all bins."""
+        return self.estimated.values
+
+    def release(self, *, post: Post, provenance: dict[str, Any]) -> Release:
+        """Return the release that this run would publish, stamped simulated."""
+        found = self.groups, self.estimated
+        return self.pipeline.wrap(self.curator, self.queries, *found, post=post, provenance=provenance)
+
+
+def trials(
+    pipeline: Pipeline, counts: Counts, queries: Workload, *, epsilon: Fraction, seeds: Iterable[int]
+) -> Iterator[Trial]:
+    """Run a pipeline on public or made-up counts, once for every seed."""
+    for seed in seeds:
+        curator = Curator.simulated(counts, epsilon=epsilon, seed=seed)
+        start = time.thread_time()
+        groups, estimated = pipeline.values(curator, queries)
+        yield Trial(pipeline, queries, curator, groups, estimated, time.thread_time() - start)
