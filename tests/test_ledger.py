@@ -1383,3 +1383,55 @@ def test_the_stress_test_notices_unpaid_draws():
     assert stress.account(ledger.entries(), ["a", "b"]) == (0, 1)
     assert stress.account(ledger.entries(), ["a", "b", "b"]) == (1, 1)
     assert stress.account(ledger.entries(), ["a", "b", "c", "d"]) == (1, 0)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("to", ["rows", "nothing", "version 1"])
+def test_a_ledger_that_was_rolled_back_is_refused_again_and_again(tmp_path, read_only, to):
+    path = tmp_path / "ledger.db"
+    writer = Ledger.open(path, create=True)
+    empty = path.read_bytes()
+    writer.set_limit("default", "1")
+    old = {"rows": path.read_bytes(), "nothing": empty, "version 1": VERSION_1.read_bytes()}[to]
+    writer.charge(Fraction(1), **HOW)
+    looker = Ledger.open(path, read_only=True) if read_only else writer
+    assert looker.spent("default") == 1
+    path.write_bytes(old)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="rows that it held before"):
+            looker.spent("default")
+        with pytest.raises(LedgerError, match="rows that it held before"):
+            writer.check(Fraction(1))
+        with pytest.raises(LedgerError, match="rows that it held before"):
+            writer.charge(Fraction(1), **HOW)
+
+
+def test_a_row_that_was_taken_away_again_is_forgotten(tmp_path, monkeypatch):
+    """A reader without the lock may have seen it; nobody was told that it was charged."""
+    path = tmp_path / "ledger.db"
+    writer, looker = Ledger.open(path, create=True), Ledger.open(path)
+    writer.charge(Fraction(1, 4), **HOW)
+    seen = []
+
+    def fails(_: int) -> None:
+        seen.append(looker.spent("default"))
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_sync", fails)
+        with pytest.raises(LedgerError):
+            writer.charge(Fraction(1, 2), **HOW)
+    assert seen == [Fraction(3, 4)]
+    assert looker.spent("default") == Fraction(1, 4)
+    looker.charge(Fraction(1, 8), **HOW)
+    assert looker.spent("default") == writer.spent("default") == Fraction(3, 8)
+
+
+def test_a_reader_of_version_1_adds_up_once_when_it_is_converted(tmp_path):
+    path = tmp_path / "ledger.db"
+    shutil.copy(VERSION_1, path)
+    looker = Ledger.open(path, read_only=True)
+    names = looker.datasets()
+    before = {name: looker.spent(name) for name in names}
+    Ledger.open(path)
+    assert {name: looker.spent(name) for name in names} == before

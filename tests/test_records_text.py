@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dphist
 from dphist import Categories, Domain, Regular
-from dphist.errors import UsageError
+from dphist.errors import DataError, UsageError
 from dphist.records import count
 
 TENS = Domain((Regular(lo=0, hi=100, bins=10),))
@@ -184,6 +184,85 @@ def test_marks_ends_and_compression_change_nothing(tmp_path):
     packed = tmp_path / "p.csv.gz"
     packed.write_bytes(gzip.compress(b"\n".join(lines)))
     assert cells(packed).tolist() == expected
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.jsonl", "r.csv.gz"])
+@pytest.mark.parametrize(("mark", "encoding"), [(MARK, "utf-8"), (MARK * 2, "utf-8"), (MARK, "gb18030")])
+def test_a_byte_order_mark_says_the_same_before_every_record(tmp_path, name, mark, encoding):
+    """Whether a record is the first of a part, or of the file, depends on those before it."""
+
+    def bytes_of(bodies: list[bytes]) -> bytes:
+        if "jsonl" in name:
+            text = b"".join(b'%s{"a": %s}\n' % (b[: -len(b.lstrip(MARK))], b.lstrip(MARK)) for b in bodies)
+        else:
+            text = b"a,b\n" + b"".join(body + b",x\n" for body in bodies)
+        text = text.decode().encode(encoding)
+        return gzip.compress(text) if name.endswith("gz") else text
+
+    def tally(bodies: list[bytes]) -> np.ndarray:
+        (tmp_path / name).write_bytes(bytes_of(bodies))
+        return count(tmp_path / name, TENS, columns="a", encoding=encoding, progress=False).values
+
+    one = np.eye(10, dtype=int)[5]
+    for part in (1, 20):
+        with small_parts(part=part):
+            data = [mark + b"55", b"7", b"7", b"7"] * 4
+            for front in ([], [b"7"] * 2):
+                assert (tally([mark + b"55", *front, *data]) - tally([*front, *data]) == one).all()
+                assert (tally([*front, *data, mark + b"55"]) - tally([*front, *data]) == one).all()
+
+
+def text_of(kind: str, rows: list[bytes]) -> bytes:
+    """Write values of a padded to a length, as lines of CSV or JSON."""
+    return b"a,b\n" * (kind == "csv") + b"".join(rows)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_a_line_that_is_too_long_is_left_out_whole_wherever_blocks_end(tmp_path, monkeypatch, kind, encoding):
+    """Neither its head nor its tail is a record, and its carriage return is one of its bytes."""
+    from dphist.records import lines
+
+    monkeypatch.setattr(lines, "LONGEST", 60)
+    inside = b'5,"' if kind == "csv" else b'{"a": 5, "b": "'
+    end = b'"' if kind == "csv" else b'"}'
+    wide = "\u0416".encode(encoding) if encoding in ("gb18030", "shift_jis") else b"z"
+
+    def line(long: int, tail: bytes = b"") -> bytes:
+        each = len(wide.decode(encoding).encode())
+        fill, odd = divmod(long - len(inside) - len(end), each)
+        return inside + wide * fill + b"z" * odd + end + tail
+
+    small = line(20) + b"\n"
+    cut = line(60)[: -len(end)] + b"z" * 40 + b"\n"
+    # Behind a carriage return where the longest line ends, and with a whole record in what follows.
+    returned = line(60) + b"\r" + line(30) + b"\n"
+    dragged = line(61) + b"z" * 50 + b"," + line(30) + b"\n"
+    expected = {
+        line(60) + b"\n": 1,
+        line(61) + b"\n": 0,
+        cut: 0,
+        returned: 0,
+        dragged: 0,
+        line(60, b"\r\n"): 0,
+    }
+    path = tmp_path / f"r.{kind}"
+    for block in (7, 61):
+        for record, many in expected.items():
+            for front in range(2):
+                with small_parts(block=block, part=50):
+                    path.write_bytes(text_of(kind, [small] * front + [record] + [small] * 3))
+                    assert total(path, encoding=encoding) == front + many + 3, (block, record, front)
+
+
+def test_a_header_that_is_too_long_is_not_passed_over(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b"\na," + b"b" * 1_000_000 + b"\n1,2\n3,4\n")
+    with pytest.raises(DataError, match="first line .* longer than 1,000,000 bytes"):
+        total(path)
 
 
 def test_one_dirty_file_moves_no_other(tmp_path):

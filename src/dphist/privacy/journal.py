@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +45,7 @@ Row = dict[str, Any]
 
 VERSION = 2  # version 1 was a SQLite file
 SQLITE = b"SQLite format 3\0"
+ROLLED_BACK = "it does not hold the rows that it held before"
 PATIENCE = 60.0  # seconds that a writer waits for its turn
 _HEAD = re.compile(rb"dphist-ledger (\d{1,9}) (\d{12})\n")
 _LENGTH = len(b"dphist-ledger 2 000000000000\n")
@@ -70,6 +71,7 @@ class Place:
     checksum: str = "0" * 16
     last: int = _LENGTH  # where the last line that was read begins
     end: int = _LENGTH  # where the next one will
+    settled: bool = True  # False if the last row might be one whose writing failed, and be taken away
 
 
 @contextmanager
@@ -111,7 +113,7 @@ def read(file: int, place: Place, path: Path) -> tuple[Place, list[Row]]:
     lines = _rest(file, place.last).split(b"\n")[:-1]  # what has no end yet is no row yet
     if place.rows:
         if not lines or lines[0][:16] != place.checksum.encode():
-            raise damaged(path, "it does not hold the rows that it held before")
+            raise damaged(path, ROLLED_BACK)
         del lines[0]
     rows = []
     for line in lines:
@@ -121,7 +123,7 @@ def read(file: int, place: Place, path: Path) -> tuple[Place, list[Row]]:
         raise damaged(
             path, f"it holds {place.rows} whole rows of at least {count}: a copy that was cut short"
         )
-    return place, rows
+    return replace(place, settled=place.rows <= count), rows
 
 
 def append(file: int, place: Place, row: Row) -> Place:

@@ -306,7 +306,8 @@ class Ledger(LedgerLike):
     _: KW_ONLY
     create: InitVar[bool] = False
     read_only: bool = field(default=False, repr=False)
-    # What was read last. Its checksum is compared before it is used, so it is never believed in vain.
+    # What was read last and can never be taken away: a file that does not hold it any more was rolled back,
+    # and is refused for as long as this object lives.
     _known: list[_Book] = field(default_factory=lambda: [_Book()], init=False, repr=False, compare=False)
 
     def __post_init__(self, create: bool) -> None:
@@ -407,14 +408,16 @@ class Ledger(LedgerLike):
             if old:
                 sqlite_ledger.convert(self.path)
             else:
-                self._known[0] = book = self._newest(file)
+                self._known[0] = book = self._scan(file, self._known[0])[0]
                 yield file, book
         if old:
             with self._writing() as held:
                 yield held
 
     def _book(self) -> _Book:
-        self._known[0] = book = self._read(self._known[0])[0]
+        book = self._read(self._known[0])[0]
+        if book.place.settled:
+            self._known[0] = book
         return book
 
     def _read(self, known: _Book) -> tuple[_Book, list[Entry]]:
@@ -425,9 +428,11 @@ class Ledger(LedgerLike):
                     return self._scan(file, known)
                 except LedgerError:  # perhaps a row was just being taken away: once more, with nobody writing
                     with journal.held(file, self.path):
-                        return self._scan(file, _Book())
+                        return self._scan(file, known)
+        if known.place.rows:
+            raise journal.damaged(self.path, journal.ROLLED_BACK)
         entries = [_entry(row, self.path) for row in sqlite_ledger.read(self.path)]
-        return _Book().after(Place(), entries), entries
+        return _Book().after(Place(settled=False), entries), entries
 
     def _scan(self, file: int, known: _Book) -> tuple[_Book, list[Entry]]:
         place, rows = journal.read(file, known.place, self.path)
@@ -436,13 +441,6 @@ class Ledger(LedgerLike):
         if any(spent.denominator > _LONGEST_TOTAL for spent, _ in book.accounts.values()):
             raise journal.damaged(self.path, "a total is longer than any that is allowed")
         return book, entries
-
-    def _newest(self, file: int) -> _Book:
-        """Return what the file holds: what is known and what came since, or else all of it."""
-        try:
-            return self._scan(file, self._known[0])[0]
-        except LedgerError:
-            return self._scan(file, _Book())[0]
 
 
 def _charged(dataset: str, epsilon: Fraction, words: Words) -> Entry:

@@ -6,7 +6,7 @@ are read, a newline is a character of its own, whatever stands before it.
 * Of one byte for each character (``latin-1``, ``windows-1252``, ...): nothing depends on what stands before.
 * UTF-16: the units of two bytes; half a character before a newline is one U+FFFD.
 * Of one or more bytes (``shift_jis``, ``gb18030``, ...): no byte but the newline's has its value, so lines
-  are cut first. One that does not decode is decoded alone.
+  are cut there before they are decoded.
 
 Encodings with shift states (``iso2022_jp``, ``utf-7``) are refused: there a line depends on those before it.
 """
@@ -48,19 +48,27 @@ def known(encoding: object) -> str:
 
 def to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield blocks of an encoding, by the name that ``known`` gives, as UTF-8 without a byte order mark."""
-    if encoding in _MULTIPLE:
-        from dphist.records.lines import whole_lines
-
-        for block in whole_lines(blocks):
-            yield _lines(block, encoding)
-        return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
+    if encoding in _MULTIPLE:
+        yield from _by_line(blocks, encoding, decoder)
+        return
     first = True
     for block in blocks:
         text = decoder.decode(block)
         if first and text:
             text, first = text.removeprefix("\ufeff"), False
         yield text.encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _by_line(blocks: Iterable[bytes], encoding: str, decoder: codecs.IncrementalDecoder) -> Iterator[bytes]:
+    """Yield blocks as UTF-8; half a character that the decoder keeps ends with its line."""
+    for block in blocks:
+        first, last = block.find(b"\n"), block.rfind(b"\n")
+        if first >= 0:
+            yield decoder.decode(block[:first], final=True).encode()
+            yield _lines(block[first : last + 1], encoding)
+        yield decoder.decode(block[last + 1 :]).encode()
     yield decoder.decode(b"", final=True).encode()
 
 

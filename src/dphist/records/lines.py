@@ -7,7 +7,8 @@ One record must not move another, so what a line means is a function of that lin
 * Bytes that are not of the encoding (``encodings``), and NUL, are U+FFFD.
 * Of delimited text, a quoted field ends at the latest with its line; what stands between its closing quote
   and the next delimiter belongs to it; a quote inside a bare field is a character.
-* A line of more than ``LONGEST`` bytes is left out.
+* A line of more than ``LONGEST`` bytes of UTF-8, its carriage return among them, is left out whole.
+* Byte order marks at the start of a line, of the first as of any other, are not part of it.
 
 Two kinds of files cannot be cut so: delimited text with newlines inside quoted fields, and JSON arrays. Who
 declares them ``well_formed`` says that a correct program wrote every record of them; then a newline inside
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from dphist.records import encodings
 
 BLOCK = 1 << 18  # bytes taken at a time: what a processor keeps near
 LONGEST = 1_000_000  # bytes of a line; DuckDB takes twice as many
+_MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
 UNKNOWN = "\N{REPLACEMENT CHARACTER}".encode()
 
 
@@ -44,15 +47,18 @@ def _bytes(path: Path) -> Iterator[bytes]:
 
 
 def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole lines; the last one need not have had its newline."""
-    rest = b""
+    """Yield blocks of whole lines that are not too long; the last one need not have had its newline."""
+    rest, dead = b"", False  # a dead line is too long, and left out up to its newline
     for block in blocks:
         end = block.rfind(b"\n") + 1
         if end:
-            yield rest + block[:end]
-            rest = block[end:]
-        else:  # of what is too long in any case, no more is kept than tells so
-            rest = (rest + block)[: LONGEST + 1]
+            start = block.index(b"\n") + 1 if dead else 0
+            yield short(rest + block[start:end])
+            rest, dead = block[end:], False
+        elif not dead:
+            rest += block
+        if len(rest) > LONGEST:
+            rest, dead = b"", True
     if rest:
         yield rest + b"\n"
 
@@ -108,6 +114,9 @@ def clean(block: bytes, delimiter: str = "\1") -> bytes:
             block.decode()
         except UnicodeDecodeError:
             block = block.decode("utf-8", "replace").encode()  # a newline is part of no broken character
+        # DuckDB drops one at the start of what it reads: of whichever record is the first of its part.
+        if codecs.BOM_UTF8 in block:
+            block = _MARKS.sub(b"", block)
     return block
 
 

@@ -139,6 +139,8 @@ def _split_header(path: Path, text: Text) -> tuple[bytes, Iterator[bytes]]:
 
 def _header(path: Path, format: Format, text: Text) -> Header:
     try:
+        if not text.well_formed:
+            _refuse_long_header(path, text)
         line = lines.clean(_split_header(path, text)[0]).decode().rstrip("\n")
     except (OSError, EOFError, zlib.error):
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
@@ -153,6 +155,20 @@ def _header(path: Path, format: Format, text: Text) -> Header:
             name = f"{stem}_{again}"
         names.append(name)
     return Header(delimiter, tuple(names))
+
+
+def _refuse_long_header(path: Path, text: Text) -> None:
+    """Refuse a header that is left out like a record of its length: a record would take its place."""
+    rest = b""
+    for block in lines.raw(path, text.encoding):
+        *whole, rest = (rest + block).split(b"\n")
+        first = next((line for line in whole if line.strip()), b"")
+        if max(len(first), len(rest)) > lines.LONGEST:
+            raise DataError(
+                f"the first line of {path} is longer than {lines.LONGEST:,} bytes; it should name the columns."
+            )
+        if first:
+            return
 
 
 def _delimiter(line: str, decimal: str) -> str:
