@@ -24,6 +24,7 @@ from dphist.domain import Categories, Domain, Instants, Integers, Regular
 from dphist.errors import DphistError
 from dphist.privacy.ledger import MemoryLedger
 from dphist.records import count
+from dphist.records.check import check
 from dphist.records.engines import duck
 
 # Text, a number and a date, by what each would look like wherever it came out; and the number of records.
@@ -235,12 +236,34 @@ def test_a_failure_that_nobody_foresaw_is_told_in_our_words(monkeypatch):
         raise KeyError(TEXT)
 
     monkeypatch.setattr(duck.Duck, "run", odd)
-    with pytest.raises(DphistError, match="not foreseen .KeyError.") as caught:
-        count(TABLE, NUMBERS, columns="n")
-    clean_error(caught.value)
+    for door in (count, check):
+        with pytest.raises(DphistError, match="not foreseen .KeyError.") as caught:
+            door(TABLE, NUMBERS, columns="n")
+        clean_error(caught.value)
     monkeypatch.setattr(np, "histogram", odd)
     with pytest.raises(DphistError, match="not foreseen .KeyError.") as caught:
         count(np.array([NUMBER]), NUMBERS)
+    clean_error(caught.value)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, KeyError])
+@pytest.mark.parametrize("where", ["count", "engine"])
+def test_a_record_that_speaks_of_an_interrupt_is_none(monkeypatch, kind, where):
+    """A Ctrl-C is told by its type, or by the whole of what DuckDB says of it."""
+
+    def quotes(*_: object, **__: object) -> None:
+        raise kind(f"cannot read '{TEXT} Query interrupted'")
+
+    class Connection:
+        execute = quotes
+
+    if where == "count":
+        monkeypatch.setattr(duck.Duck, "run", quotes)
+    else:
+        broken = duck.Duck(Connection(), "x", progress=False)
+        monkeypatch.setattr(duck.Duck, "tally", lambda *_: broken._execute("SELECT 1"))
+    with pytest.raises(DphistError) as caught:
+        count(TABLE, NUMBERS, columns="n")
     clean_error(caught.value)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dphist as package
 from dphist.domain import Categories, Domain, Regular
-from dphist.errors import UsageError
+from dphist.errors import DataError, UsageError
 from dphist.privacy.ledger import MemoryLedger
 from dphist.records import count, encodings
 from dphist.records.check import check
@@ -90,7 +90,34 @@ def in_encoding(path, encoding, rows=30):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp850", "gb18030"])
 def test_text_in_another_encoding_is_counted(tmp_path, encoding, ending):
     path = in_encoding(tmp_path / f"a{ending}", encoding)
-    assert count(path, TOWN, columns="town", encoding=encoding).values.tolist() == [10, 10, 10]
+    options = {"columns": "town", "encoding": encoding, "well_formed": encoding.startswith("utf-16")}
+    if (encoding, ending) == ("utf-16", ".jsonl"):  # whose first bytes are a record's
+        options["encoding"] = "utf-16-le"
+    assert count(path, TOWN, **options).values.tolist() == [10, 10, 10]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("content", [b"", b"z", b"\xff\xfe{\0}\0\n\0", "town\nBern\n".encode("utf-16")])
+@pytest.mark.parametrize("count", [count, check])
+def test_wide_text_needs_a_declaration_whatever_it_holds(tmp_path, encoding, content, count):
+    """One odd byte would shift all records behind it, and a mark before the first would turn them all."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="odd number of bytes shifts .*--well-formed"):
+        count(path, TOWN, columns="town", encoding=encoding)
+    if encoding == "utf-16":
+        with pytest.raises(UsageError, match="say utf-16-le or utf-16-be"):
+            count(path, TOWN, columns="town", encoding=encoding, well_formed=True)
+    else:
+        count(path, TOWN, columns="town", encoding=encoding, well_formed=True)
+
+
+@pytest.mark.parametrize("count", [count, check])
+def test_wide_text_whose_order_of_bytes_is_open_is_refused(tmp_path, count):
+    path = tmp_path / "a.csv"
+    path.write_bytes("town\nBern\n".encode("utf-16-le"))
+    with pytest.raises(DataError, match="byte order mark.* say utf-16-le or utf-16-be"):
+        count(path, TOWN, columns="town", encoding="utf-16", well_formed=True)
 
 
 def test_the_wrong_encoding_is_told_by_a_check(tmp_path):
@@ -112,9 +139,10 @@ def test_an_undecodable_byte_stays_in_its_line(tmp_path, encoding):
     for name, lines in (("a", [good, good, good]), ("b", [good, broken + end, good, good])):
         path = tmp_path / f"{name}.csv"
         path.write_bytes(header + b"".join(lines))
-        counts.append(count(path, TOWN, columns="town", encoding=encoding).values.tolist())
+        options = {"encoding": encoding, "well_formed": encoding == "utf-16-le"}
+        counts.append(count(path, TOWN, columns="town", **options).values.tolist())
     assert counts == [[0, 0, 3], [0, 0, 3]]
-    found = check(path, TOWN, columns="town", encoding=encoding)
+    found = check(path, TOWN, columns="town", **options)
     assert (found.read, found.counted, found.undecodable) == (4, 3, 1)
 
 

@@ -394,6 +394,20 @@ def test_json_lines_without_a_record_are_no_error(tmp_path, content):
     assert count(path, NULLS, columns="a", unit="who", progress=False).values.tolist() == [0, 0, 0]
 
 
+def test_json_names_are_taken_exactly(tmp_path):
+    """No name is another but for case: which of the two a record has would be the record's choice."""
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"Age": 15, "age": 25}\n{"age": 35}\n{"AGE": 45}\n')
+
+    def bins(column: str, where: str | None = None) -> list[int]:
+        tally = count(path, TENS, columns=column, where=where, progress=False).values
+        return np.flatnonzero(tally).tolist()
+
+    assert (bins("Age"), bins("age"), bins("AGE")) == ([1], [2, 3], [4])
+    assert bins("age", "Age = 15") == bins("age", '"Age" < 20 AND age > 20') == [2]
+    assert bins("Age", "age = 25 AND AGE IS NULL") == bins("Age + 0 * age") == [1]
+
+
 def test_a_json_array_needs_a_declaration(tmp_path):
     path = tmp_path / "r.json"
     for content in (b"[]", b'[{"a": 5}]', b"null", b""):

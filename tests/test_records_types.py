@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -706,3 +707,25 @@ def test_a_part_that_two_guards_share_stays_inside_them(monkeypatch):
         pytest.raises(duckdb.OutOfRangeException),
     ):
         engine.connection.execute(query).fetchall()
+
+
+@pytest.mark.parametrize("axis", [Integers(0, 9), Categories(("1", "5"), other=True)])
+def test_lists_inside_a_list_are_cells_whatever_the_others_are(axis):
+    """Refused when all were lists, and counted when one was not: the one decided."""
+    domain = Domain((axis,))
+    lists = [[1], (2, 3), np.array([3, 4])]
+    alone = count(lists, domain).values
+    assert (count([*lists, 5], domain).values - alone).sum() == 1
+    assert (
+        count([[1], [2]], domain).values == count([[1]], domain).values + count([[2]], domain).values
+    ).all()
+    if isinstance(axis, Integers):
+        assert alone.sum() == 0
+
+
+def test_a_scanner_is_counted():
+    table = pa.table({"a": [1, 2, 2], "t": pa.array([0, 1, 2], pa.timestamp("ms"))})
+    scanner = ds.dataset(table).scanner
+    assert count(scanner(), Domain((Integers(0, 3),)), columns="a").values.tolist() == [0, 1, 2, 0]
+    chosen = count(scanner(columns=["a"]), Domain((Integers(0, 3),)), columns="a", where="a > 1")
+    assert chosen.values.tolist() == [0, 0, 2, 0]

@@ -86,3 +86,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     shown = ", ".join(choices[:20])
     more = f" and {len(choices) - 20} more" if len(choices) > 20 else ""
     return f"There is: {shown}{more}."
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether this is a Ctrl-C, also in the one phrase in which DuckDB reports it.
+
+    The phrase is compared as a whole: an error may quote a record, and a record may quote the phrase.
+    """
+    return isinstance(error, KeyboardInterrupt) or (
+        type(error) is RuntimeError and str(error) == "Query interrupted"
+    )

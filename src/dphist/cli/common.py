@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dphist._common.text import harmless
-from dphist.errors import OutputError, UsageError
+from dphist.errors import OutputError, UsageError, is_interrupt
 from dphist.privacy.ledger import as_decimal
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ def told() -> Iterator[None]:
             raise typer.Exit(0) from None
         say(f"error: the output could not be written: {error.strerror or error}.")
         raise typer.Exit(OutputError.exit_code) from None
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Return whether this is a Ctrl-C, which DuckDB may report in its own words."""
-    if isinstance(error, KeyboardInterrupt):
-        return True
-    return isinstance(error, RuntimeError) and "query interrupted" in str(error).lower()
 
 
 def show(text: str, *, nl: bool = True) -> None:

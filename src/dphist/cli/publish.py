@@ -19,11 +19,11 @@ import typer
 
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
-from dphist.cli.common import Interrupted, JsonFlag, amount, is_interrupt, say, show, show_release
+from dphist.cli.common import Interrupted, JsonFlag, amount, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make
 from dphist.cli.places import check_free, check_places
 from dphist.cli.warm import how_often
-from dphist.errors import DphistError, OutputError
+from dphist.errors import DphistError, OutputError, is_interrupt
 from dphist.kernels import noticing
 from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
 from dphist.uncertainty.models import bounding

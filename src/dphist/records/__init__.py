@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
-from dphist.errors import DataError, DphistError, UsageError
+from dphist.errors import DataError, DphistError, UsageError, is_interrupt
 from dphist.privacy.counts import Counts
 from dphist.records.cells import number, written
 from dphist.records.engines.files import PLAIN, Text
@@ -44,7 +44,7 @@ def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
             error.__cause__ = error.__context__ = None
             raise
         except Exception as error:
-            if "query interrupted" in str(error).lower():  # how DuckDB reports a Ctrl-C
+            if is_interrupt(error):
                 raise
             kind = type(error).__name__
         raise DphistError(
@@ -231,7 +231,8 @@ def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tup
         return None, columns
     if hasattr(data, "to_frame") and not hasattr(data, "columns"):  # a pandas or polars Series, or an Index
         return data.to_frame(name=_VALUE), columns or (_VALUE,)
-    if package == "pyarrow" and not hasattr(data, "schema"):  # an Arrow array
+    named = hasattr(data, "schema") or hasattr(data, "projected_schema")  # the latter of a Scanner
+    if package == "pyarrow" and not named:  # an Arrow array
         import pyarrow
 
         return pyarrow.table({_VALUE: data}), columns or (_VALUE,)
@@ -288,16 +289,19 @@ def _plain(values: Any, axis: Axis) -> NDArray[Any]:
 
 
 def _listed(values: Sequence[Any], axis: Axis) -> NDArray[Any]:
-    """Return a list as an array: of numbers if that is what all are and the axis wants, else of its cells."""
-    if len(values) and all(isinstance(v, list | tuple | np.ndarray) for v in values):
-        raise DataError("the values must be one flat list or array per axis, not lists inside a list.")
+    """Return a list as an array: of numbers if that is what all are and the axis wants, else of its cells.
+
+    A list inside the list is a cell without a value, whatever the others are.
+    """
     if not isinstance(axis, Categories | Instants):
         try:
             plain = np.asarray(values)
         except (ValueError, OverflowError):
             pass
         else:
-            if plain.dtype.kind in "biuf":  # number() would give the same doubles, one by one
+            if (
+                plain.ndim == 1 and plain.dtype.kind in "biuf"
+            ):  # number() would give the same doubles, one by one
                 return plain
     cells = np.empty(len(values), dtype=object)
     for at, cell in enumerate(values):

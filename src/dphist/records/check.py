@@ -189,6 +189,7 @@ def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
     return [*rows, ((Fate.UNREADABLE, Fate.COMMA), what), ((Fate.OUTSIDE,), "outside the range")]
 
 
+@records.in_our_words
 def check(
     data: Any,
     domain: Domain,

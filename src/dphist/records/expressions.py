@@ -173,12 +173,12 @@ def _refuse(tree: exp.Expression, allowed: frozenset[type], text: str) -> None:
 def _known(name: str, fields: dict[str, Field], engine: Engine) -> str:
     if name in fields:
         return name
+    if (adopted := engine.adopt(name)) is not None:
+        fields[adopted] = Field("text", "VARCHAR", untyped=True)
+        return adopted
     folded = [f for f in fields if f.casefold() == name.casefold()]
     if len(folded) == 1:
         return folded[0]
-    if (adopted := engine.adopt(name)) is not None:
-        fields[name] = adopted
-        return name
     raise DataError(f"{engine.name} has no column {name!r}. {names_hint(name, fields, engine)}")
 
 

@@ -50,8 +50,8 @@ class Engine(ABC):
         """Return the columns of the records."""
         return self.fields(exp.select("*").from_(self.source))
 
-    def adopt(self, name: str) -> Field | None:
-        """Take a name nobody declared as a column, if records bring their own names; None otherwise."""
+    def adopt(self, name: str) -> str | None:
+        """Return the column of a name nobody declared, if records bring their own names; None otherwise."""
         return None
 
     def guard(self, expression: exp.Expression) -> exp.Expression:

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from dphist._common.leftovers import spill_folder
 from dphist.domain import MAX_BINS
-from dphist.errors import DataError, DphistError, UsageError
+from dphist.errors import DataError, DphistError, UsageError, is_interrupt
 from dphist.records import sql, times
 from dphist.records.engines import files
 from dphist.records.expressions import table_rows
@@ -177,8 +177,8 @@ class Duck(sql.Engine):
         except duckdb.Error as error:
             if not isinstance(error, duckdb.InterruptException):
                 _rephrase(error, self.name)
-        except RuntimeError as error:  # how DuckDB reports a query that Ctrl-C interrupted
-            if "interrupt" not in str(error).lower():
+        except RuntimeError as error:
+            if not is_interrupt(error):
                 raise DphistError(f"DuckDB failed while counting {self.name}; nothing was counted.") from None
         raise KeyboardInterrupt from None
 
@@ -297,11 +297,29 @@ def _open_text(
             "decimal goes with CSV and TSV: JSON writes numbers with a point. If they are text with a comma, "
             "count CAST(REPLACE(x, ',', '.') AS DOUBLE)."
         )
+    _refuse_wide(found, text)
     chunk = spill / "records.txt"
     chunk.touch(mode=0o600)
     _seal(connection, (chunk,))  # the records reach it through this file, a part at a time
     made = CsvDuck if found.format in ("csv", "tsv") else JsonDuck
     return made(connection, found, text, chunk, progress=progress)
+
+
+def _refuse_wide(found: files.Files, text: files.Text) -> None:
+    """Refuse UTF-16 where a record could decide how the others are read; no byte of the file has a say."""
+    if not text.encoding.startswith("utf-16"):
+        return
+    if not text.well_formed:
+        raise UsageError(
+            f"in UTF-16 one record with an odd number of bytes shifts all that follow, so {found.name} needs "
+            "a word: well_formed=True (--well-formed) if a correct program wrote it. Or convert it first, "
+            "for example with iconv -f UTF-16 -t UTF-8."
+        )
+    if text.encoding == "utf-16" and found.format in ("json", "jsonl"):
+        raise UsageError(
+            "JSON has no header, so with utf-16 its first record would say in which order all bytes are: say "
+            "utf-16-le or utf-16-be."
+        )
 
 
 def _open_files(

@@ -5,6 +5,7 @@ The checks read the first and last bytes only. No message quotes what a file hol
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import glob
 import gzip
@@ -165,7 +166,8 @@ def _refuse_long_header(path: Path, text: Text) -> None:
         first = next((line for line in whole if line.strip()), b"")
         if max(len(first), len(rest)) > lines.LONGEST:
             raise DataError(
-                f"the first line of {path} is longer than {lines.LONGEST:,} bytes; it should name the columns."
+                f"the first line of {path} is longer than {lines.LONGEST:,} bytes; it should name "
+                "the columns."
             )
         if first:
             return
@@ -274,6 +276,15 @@ def _check(path: Path, format: Format | None, text: Text) -> None:
                 raise DataError(f"{path} is a Parquet file that was cut short; copy it again.")
         elif format is not None and not head.strip():
             raise DataError(f"{path} is empty; a file of records has at least a header.")
+        elif (
+            text.encoding == "utf-16"
+            and format is not None
+            and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        ):
+            raise DataError(
+                f"{path} does not begin with a byte order mark, so utf-16 leaves its order of bytes open: "
+                "say utf-16-le or utf-16-be."
+            )
         # A NUL behind the header is in a record, which must not stop the others.
         elif format is not None and (
             (b"\0" in head.partition(b"\n")[0] and not text.encoding.startswith("utf-16"))

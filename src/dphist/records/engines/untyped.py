@@ -189,18 +189,23 @@ class JsonDuck(LineDuck):
                 "line, for example with jq -c '.[]', into a file that ends in .jsonl."
             )
         super().__init__(connection, found, text, chunk, progress=progress)
-        self.names: list[str] = []
+        self.names: dict[str, str] = {}  # what the records call it, and its column here
         self.show(self.folders[0])
 
     def columns(self) -> dict[str, Field]:
         """Return what the folders' names say; all else is adopted."""
         return {name: field for name, field in super().columns().items() if name != self._NONE}
 
-    def adopt(self, name: str) -> Field | None:
-        """Take a name as that of a column of text."""
-        self.names.append(name)
-        self.show(self.folders[0])
-        return self.columns().get(name)
+    def adopt(self, name: str) -> str | None:
+        """Take a name as that of a column of text; to DuckDB names that differ in case alone are one."""
+        if name not in self.names:
+            used = {n.casefold() for n in (self._NONE, *self.folders[0], *self.names.values())}
+            alias = name
+            while alias.casefold() in used:
+                alias += "\1"
+            self.names[name] = alias
+            self.show(self.folders[0])
+        return self.names[name]
 
     def alone(self, block: bytes) -> bytes:
         """Return lines of text that are not too long."""
@@ -208,7 +213,10 @@ class JsonDuck(LineDuck):
 
     def view(self, folder: dict[str, str | None]) -> str:
         """Return the columns that were asked for, and those of the folder."""
-        found = [f"TRY(json_extract_string(line, {quoted(_pointer(n))})) AS {_name(n)}" for n in self.names]
+        found = [
+            f"TRY(json_extract_string(line, {quoted(_pointer(n))})) AS {_name(alias)}"
+            for n, alias in self.names.items()
+        ]
         chosen = ", ".join([f"NULL AS {self._NONE}", *found, *_constants(folder)])
         return (
             f"SELECT {chosen} FROM read_csv({in_list((self.chunk,))}, auto_detect = false, header = false, "
