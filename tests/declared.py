@@ -28,7 +28,7 @@ def starts(rng: Rng, n: int) -> np.ndarray:
 
 
 def groups(rng: Rng, n: int) -> Groups:
-    return Groups(starts(rng, n), maybe_order(rng, n))
+    return Groups(np.arange(n + 1) if rng.random() < 0.5 else starts(rng, n), maybe_order(rng, n))
 
 
 def shape(rng: Rng, n: int) -> tuple[int, int]:

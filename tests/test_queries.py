@@ -47,8 +47,8 @@ def test_every_declared_type_has_an_example_and_every_class_is_declared():
 
 
 def counts_of(rng, n):
-    """Return counts of many kinds: few records, many, ties, and counts as large as a release may hold."""
-    top = int(rng.choice([1, 3, 10, 1000, 1 << 40, (1 << 53) - 9]))
+    """Return counts of many kinds: no records, few, many, ties, and counts as large as a release may hold."""
+    top = int(rng.choice([0, 1, 3, 10, 1000, 1 << 40, (1 << 53) - 9]))
     return rng.integers(0, top + 1, n) * (rng.random(n) < rng.choice([0.3, 1.0]))
 
 
@@ -89,7 +89,7 @@ def worst_ratio(kind, make, unit, trials):
 def test_neighbours_move_the_answers_by_no_more_than_the_sensitivity(kind, unit):
     worst = worst_ratio(kind, EXAMPLES[kind], unit, trials=300)
     assert worst <= 1
-    assert worst > Fraction(1, 2), "some neighbours need most of it, so that a smaller one would be caught"
+    assert worst > Fraction(9, 10), "some neighbours need all of it, or nearly: a smaller one would be caught"
 
 
 @pytest.mark.parametrize("kind", queries.LINEAR, ids=named)
