@@ -53,7 +53,8 @@ def compare(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAMES", help="From dphist methods, or all; a comma list, or repeated. Default: as advise."
+            metavar="NAMES",
+            help="From dphist methods, or all; a comma list, or repeated. Default: as advise.",
         ),
     ] = None,
     epsilon: Annotated[
