@@ -1,18 +1,18 @@
 """dphist: histograms under differential privacy.
 
-The whole system in ten lines; each number is a module::
+The whole system in ten lines; each number is a folder or a file::
 
-    records  --count-->  Counts          1 records.py: in the engine where the data is
-    Counts   --------->  Curator         2 counts.py, privacy/: the door; budget is charged before noise
+    records  --count-->  Counts          1 records/: in the engine where the data is
+    Counts   --------->  Curator         2 privacy/: the door; budget is charged before noise is drawn
     Curator  --noise-->  rough counts    3 steps/initialize.py
              --------->  an order        4 steps/order.py
              --------->  groups          5 steps/partition.py
              --noise-->  values          6 steps/estimate.py
     values   --------->  Release         7 release/: immutable, with error bars and what was spent
-    Release  --------->  pictures        8 plots.py
+    Release  --------->  pictures        8 charts/
 
-``pipeline.py`` runs steps 3 to 6, ``mechanisms.py`` names the published combinations, and ``api.py``
-is what most people call:
+``methods/`` runs steps 3 to 6 and names the published combinations, ``domain/`` declares what a bin is,
+``uncertainty/`` says how far values may be off, and ``planning/`` is what most people call:
 
 >>> import dphist
 >>> ages = [23, 35, 35, 41, 67]
