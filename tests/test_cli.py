@@ -265,7 +265,7 @@ def test_an_interrupted_run_leaves_ledger_and_outputs_whole(here):
         r"interrupted; nothing was charged\.",
         r"interrupted after epsilon 0\.1 was charged; nothing was saved\.",
         r"interrupted while epsilon 0\.1 was being charged; look with: .*",
-        r"interrupted; the release is safe in old\.json\.",
+        r"interrupted; the release is safe in old\.json, and epsilon .* was charged\.",
         r"interrupted\. What was charged stays charged .*; files are whole\.",
     )
     many = "age\n" + "\n".join(str(i % 100) for i in range(300_000))
@@ -590,7 +590,7 @@ def test_ctrl_c_just_after_saving_says_where_the_release_is(here, monkeypatch):
 
     monkeypatch.setattr(cli.publish, "_undisturbed", pressed_at_the_end)
     said = dphist(*PUBLISH, "--epsilon", "1", code=130).stderr
-    assert said.endswith("interrupted; the release is safe in release.json.\n")
+    assert said.endswith("interrupted; the release is safe in release.json, and epsilon 1 was charged.\n")
     assert "nothing was saved" not in said and (here / "release.json").exists()
 
 
@@ -615,7 +615,7 @@ def test_a_release_outlives_its_picture(here, monkeypatch):
 
     monkeypatch.setattr(Picture, "save", broken)
     run = dphist(*PUBLISH, "--epsilon", "1", "--out", "r.json", "--plot", "p.png", code=2)
-    assert "no fonts. The release is safe in r.json; draw it with: dphist plot r.json p.png" in run.stderr
+    assert "no fonts. The release is safe in r.json. Draw it with: dphist plot r.json p.png" in run.stderr
     assert "95 % interval" in run.stdout and (here / "r.json").exists()
 
 

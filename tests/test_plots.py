@@ -319,16 +319,22 @@ def test_saved_files_have_ordinary_permissions(picture, tmp_path):
     assert (tmp_path / "a.svg").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_picture_replaces_pictures_only(picture, tmp_path):
+def test_a_picture_replaces_nothing_but_itself_unasked(picture, tmp_path):
     (tmp_path / "a.json").write_text("a release")
     with pytest.raises(OutputError, match=r"end it in .*Vega-Lite description: a\.vl\.json"):
         picture.save(tmp_path / "a.json")
     (tmp_path / "b.vl.json").write_text('{"format": "dphist-release"}')
-    with pytest.raises(OutputError, match="no picture of ours"):
+    with pytest.raises(OutputError, match="exists and is not this picture.*overwrite=True"):
         picture.save(tmp_path / "b.vl.json")
     assert "dphist-release" in (tmp_path / "b.vl.json").read_text()
-    for name in ("c.vl.json", "c.svg"):
-        assert picture.save(tmp_path / name) == picture.save(tmp_path / name)
+    other = histogram_chart(regular(3), [1, 2, 3])
+    for name in ("c.vl.json", "c.svg", "c.png", "c.html"):
+        before = picture.save(tmp_path / name).read_bytes()
+        assert picture.save(tmp_path / name).read_bytes() == before
+        with pytest.raises(OutputError, match="exists and is not this picture"):
+            other.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+        assert other.save(tmp_path / name, overwrite=True).read_bytes() != before
     assert (tmp_path / "a.json").read_text() == "a release"
 
 
@@ -363,7 +369,7 @@ def test_a_failed_save_leaves_the_old_file(picture, tmp_path, monkeypatch, step)
 
     monkeypatch.setattr(type(target), step, full)
     with pytest.raises(OutputError, match="No space left"):
-        picture.save(target)
+        picture.save(target, overwrite=True)
     monkeypatch.undo()
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.svg"]

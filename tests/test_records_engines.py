@@ -825,11 +825,11 @@ def test_the_examples_in_the_documentation_run(server, spark, tmp_path, monkeypa
     text = (Path(__file__).parent.parent / "docs" / "records.md").read_text("utf-8")
     blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     assert len(blocks) == 3
-    table = pa.table({"age": [30.0, 40.0], "ward": ["A", "B"], "patient": [1, 2]})
+    table = pa.table({"age": [30.0, 40.0], "ward": ["A", "B"], "patient_id": [1, 2]})
     monkeypatch.chdir(tmp_path)
     Path("visits").mkdir()
     pq.write_table(table, "visits/1.parquet")
-    Path("visits.csv").write_text("age,ward,patient\n30,A,1\n40,B,2\n")
+    Path("visits.csv").write_text("age,ward,patient_id\n30,A,1\n40,B,2\n")
     with duckdb.connect("hospital.duckdb") as database:
         database.execute("CREATE TABLE visits AS FROM 'visits/1.parquet'")
     _, where = in_postgres(server, table)

@@ -941,7 +941,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch, ending, 
     monkeypatch.setattr(os, "replace", fail)
     expected = OutputError if isinstance(failure, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
-        line([1.0, 2.0]).save(path)
+        line([1.0, 2.0]).save(path, overwrite=True)
     assert path.read_bytes() == before and list(files(tmp_path)) == [path.name]
     if isinstance(failure, OSError):
         assert "untouched" in str(caught.value)
@@ -978,7 +978,7 @@ def test_places_that_cannot_be_written(tmp_path):
 def test_saving_through_a_link_replaces_what_it_points_at(tmp_path):
     line([2.0]).save(tmp_path / "real.json")
     (tmp_path / "link.json").symlink_to("real.json")
-    line([1.0]).save(tmp_path / "link.json")
+    line([1.0]).save(tmp_path / "link.json", overwrite=True)
     assert (tmp_path / "link.json").is_symlink() and load(tmp_path / "real.json") == line([1.0])
     (tmp_path / "ahead.json").symlink_to("later.json")
     line([3.0]).save(tmp_path / "ahead.json")
@@ -986,13 +986,16 @@ def test_saving_through_a_link_replaces_what_it_points_at(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".json", ".csv", ".parquet"])
-def test_a_release_replaces_a_release_and_nothing_else(tmp_path, ending):
+def test_a_release_replaces_nothing_but_itself_unasked(tmp_path, ending):
     import duckdb
 
     path = tmp_path / f"r{ending}"
     path.touch()  # as mktemp does: nothing to lose
-    for raw in ([1.0], [2.0, 3.0]):
-        before = line(raw).save(path).read_bytes()
+    before = line([1.0]).save(path).read_bytes()
+    assert line([1.0]).save(path).read_bytes() == before  # the same once more: nothing is lost
+    with pytest.raises(OutputError, match=r"is not this release.*overwrite=True"):
+        line([2.0, 3.0]).save(path)
+    assert path.read_bytes() == before
     if ending == ".parquet":
         with duckdb.connect() as db:
             db.execute("COPY (SELECT 1 AS raw) TO ? (FORMAT parquet)", [str(path)])
@@ -1000,7 +1003,7 @@ def test_a_release_replaces_a_release_and_nothing_else(tmp_path, ending):
         path.write_text('{"age": 30}\n{"format": "dphist-release"}' if ending == ".json" else "age\n30\n")
     records = path.read_bytes()
     assert records != before
-    with pytest.raises(OutputError, match=r"is no dphist release.*another name"):
+    with pytest.raises(OutputError, match=r"is not this release.*another name"):
         line([2.0, 3.0]).save(path)
     assert path.read_bytes() == records
     line([2.0, 3.0]).save(path, overwrite=True)
@@ -1023,7 +1026,7 @@ def test_a_fresh_name_is_never_somebody_elses(tmp_path, monkeypatch, links):
     seen = Path.exists
     monkeypatch.setattr(Path, "exists", lambda self: self.name == "gone" and seen(self))
     assert save_fresh(line([5.0]), tmp_path / "r.json").name == "r-5.json"
-    with pytest.raises(OutputError, match="just now"):
+    with pytest.raises(OutputError, match="is not this release"):
         line([6.0]).save(tmp_path / "r.json")
     monkeypatch.undo()
     assert (tmp_path / "r-2.json").read_text() == "mine" and load(tmp_path / "r.json").raw[0] == 0.0
@@ -1153,8 +1156,10 @@ class TestInstants:
 def test_a_picture_of_all_bins_at_once_says_so(tmp_path):
     release = dphist.from_counts([5, 900, 40], epsilon=1)
     for joint, words in ((False, "each bin on its own"), (True, "all bins at once")):
-        release.plot(tmp_path / "p.svg", joint=joint)
+        release.plot(tmp_path / "p.svg", joint=joint, overwrite=joint)
         assert words in (tmp_path / "p.svg").read_text("utf-8")
+    with pytest.raises(OutputError, match="overwrite=True"):
+        release.plot(tmp_path / "p.svg")
     saved = release.save(tmp_path / "r.json")
     command = [sys.executable, "-m", "dphist", "plot", str(saved), str(tmp_path / "q.svg"), "--joint"]
     subprocess.run(command, check=True, capture_output=True)

@@ -27,7 +27,7 @@ def main(endings: tuple[str, ...] = (".svg",)) -> None:
     """Write every picture."""
     for draw in (quadrangle, decisions, levels, sliding, skyline, outcomes, buys, joint):
         for ending in endings:
-            draw().save(HERE / f"{draw.__name__}{ending}")
+            draw().save(HERE / f"{draw.__name__}{ending}", overwrite=True)
 
 
 def picture(about: str, spec: Spec) -> Picture:

@@ -88,10 +88,10 @@ class Picture:
         library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
         return PAGE.format(title=html.escape(self.spec["description"]), library=library, spec=spec)
 
-    def save(self, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
-        """Write the picture as its ending says; a failure leaves the old file.
+    def save(self, path: str | os.PathLike[str], *, scale: float = 2.0, overwrite: bool = False) -> Path:
+        """Write the picture as its ending says: .png, .svg, .html, or .vl.json for its description.
 
-        The ending is .png, .svg, .html, or .vl.json for the Vega-Lite description.
+        Another file of that name is left alone unless ``overwrite=True``, and so it is if writing fails.
         """
         target = Path(path)
         texts: dict[str, Callable[[], str]] = {".svg": self.to_svg, ".html": self.to_html}
@@ -103,10 +103,13 @@ class Picture:
             )
         if not target.parent.is_dir():
             raise OutputError(f"there is no directory {str(target.parent)!r}; make it first.")
-        if ending == ".vl.json" and not _replaceable(target):
-            raise OutputError(f"{str(target)!r} exists and is no picture of ours; choose another name.")
         content = self.to_png(scale=scale) if ending == ".png" else texts[ending]().encode()
         try:
+            if not overwrite and target.is_file() and target.read_bytes() not in (b"", content):
+                raise OutputError(
+                    f"{str(target)!r} exists and is not this picture: choose another name, or say "
+                    "overwrite=True."
+                )
             with file_beside(target) as partial:
                 partial.write_bytes(content)
                 partial.replace(target)
@@ -576,15 +579,6 @@ def _array(values: ArrayLike, domain: Domain, name: str, *, gaps: bool = False) 
 def _json(target: Path) -> str:
     ours = target.suffix.lower() == ".json"  # the ending of releases, which a picture must not write over
     return f" For the Vega-Lite description: {target.stem}.vl.json." if ours else ""
-
-
-def _replaceable(target: Path) -> bool:
-    try:
-        with target.open("rb") as file:
-            head = file.read(200)
-    except OSError:  # nothing there, or nothing that can be replaced, which writing will tell
-        return True
-    return not head or b"vega-lite" in head
 
 
 def _text(text: str) -> str:

@@ -80,7 +80,7 @@ def advise(
             max_contributions=max_contributions,
         )
     if plot is not None:
-        advice.plot(plot)
+        advice.plot(plot, overwrite=overwrite)
         say(f"picture: {plot}")
     if as_json:
         show(json.dumps(advice.to_dict()))
@@ -99,6 +99,7 @@ def _next(advice: Advice, bins: str, y_bins: str | None, at_most: int) -> str:
     words += [] if at_most == 1 else ["--unit", "PERSON", "--max-contributions", str(at_most)]
     chosen = advice.best.to_dict()
     words += ["--method", chosen["method"], "--workload", advice.workload, "--epsilon", chosen["epsilon"]]
+    words += ["--ledger", "LEDGER.db", "--out", "RELEASE.json"]
     return shlex.join(words)
 
 

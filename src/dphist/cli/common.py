@@ -25,8 +25,25 @@ SCREEN = 80  # columns, where we cannot ask
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+HOW_TO_JOIN = {
+    "--categories": "join the labels with commas: --categories A,B",
+    "--edges": "join the edges with commas: --edges 0,18,65",
+    "--where": "join the conditions with AND: --where 'A AND B'",
+}
+
+
 class Command(TyperCommand):
-    """A command whose flags are listed without a type."""
+    """A command whose flags are listed without a type, and whose options are given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; of an option that takes one value, all but the last would be lost."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for option in {id(o): o for o in order if order.count(o) > 1}.values():
+            if option.param_type_name == "option" and not option.multiple and not option.is_flag:
+                name = option.opts[0]
+                advice = HOW_TO_JOIN.get(name, "give it once")
+                raise UsageError(f"{name} was given more than once, and only one would count: {advice}.")
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments."""

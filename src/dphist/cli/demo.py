@@ -30,18 +30,18 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
     data = _flights(packed, out)
     say(f"2. domain    arrival delay, {BINS} bins from {LOW} to {HIGH} minutes, declared first")
     release = plan.release(data, ledger=book, dataset="flights")
-    release.save(out / "release.json")
+    release.save(out / "release.json", overwrite=True)  # of this folder, which is the demo's own
     say(f"3. budget    epsilon {epsilon} charged to {out / 'ledger.db'} before any noise")
     if earlier:
         say(f"             again: earlier runs were charged {float(earlier):g}, and that stays spent")
     # Allowed for public records only; a private release never travels with its truth.
     truth = records.count(data, plan.domain, columns=(COLUMN,)).values
     for name in ("release.png", "release.html"):
-        release.plot(out / name, truth=truth)
+        release.plot(out / name, truth=truth, overwrite=True)
     say("4. released  here in steps of 10 minutes, added up from the release, for free")
     show(release.rebin(5))
     late, exact = release.sum(60, HIGH), int(truth[(60 - LOW) * BINS // (HIGH - LOW) :].sum())
-    say(f"5. a query   flights an hour late or more: {late}")
+    say(f"5. a query   flights one to three hours late: {late}")
     say(f"             the truth, public here: {exact:,}")
     say(f"6. left in   {out}: release.json  release.png  release.html  ledger.db")
     say(f"   next      dphist query {out / 'release.json'} 60 180")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from enum import StrEnum
 from fractions import Fraction
@@ -14,7 +15,7 @@ import typer
 from dphist._common.text import harmless
 from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
-from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
+from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
 
 app = typer.Typer(
     cls=Commands,
@@ -142,25 +143,34 @@ def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledge
 
 def budget_line(book: Ledger, dataset: str) -> str:
     """Return in words what was spent and what is left."""
-    spent, limit, mixed = book.spent(dataset), book.limit(dataset), _mixed(book, dataset)
+    spent, limit, note = book.spent(dataset), book.limit(dataset), mixed(units(book, dataset))
+    note = f"\n  note: that {note}" if note else ""
     if limit is None:
         how = f"dphist ledger limit {shlex.quote(str(_near(book.path)))} VALUE"
         return (
-            f"budget of {dataset!r}: spent {amount(spent)}, no limit set{mixed}\n"
+            f"budget of {dataset!r}: spent {amount(spent)}, no limit set{note}\n"
             f"  set one with: {how} --dataset {shlex.quote(dataset)}"
         )
     left = max(limit - spent, Fraction(0))
-    return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left{mixed}"
+    return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left{note}"
 
 
-def _mixed(book: Ledger, dataset: str) -> str:
-    """Return a word about a sum of charges that protect different units."""
-    units = sorted({e.unit or "a unit not stated" for e in book.entries(dataset) if e.kind == "charge"})
-    if len(units) < 2:
+def units(book: LedgerLike, dataset: str) -> list[str]:
+    """Return whom the charges to a dataset protect, in words."""
+    return sorted({e.unit or "a unit not stated" for e in book.entries(dataset) if e.kind == "charge"})
+
+
+def mixed(units: list[str]) -> str:
+    """Return a word about a sum of charges that protect different units.
+
+    However many records of a person each of them counts, charges for one column of persons all protect the
+    whole person, so that their sum bounds what a person loses.
+    """
+    if len({re.sub(r" with at most [0-9]+ records?$", "", unit) for unit in units}) < 2:
         return ""
     return (
-        f"\n  note: that adds up charges for different units ({'; '.join(units)}), so it bounds the loss "
-        "of none of them. A person with k records may lose k times what was charged for one record."
+        f"adds up charges for different units ({'; '.join(sorted(set(units)))}), so it bounds the loss of "
+        "none of them. A person with k records may lose k times what was charged for one record."
     )
 
 

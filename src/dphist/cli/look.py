@@ -93,7 +93,7 @@ def plot(
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
     check_free(out, overwrite=overwrite)
-    loaded.plot(out, scale="log" if log else "linear", level=level, joint=joint)
+    loaded.plot(out, scale="log" if log else "linear", level=level, joint=joint, overwrite=overwrite)
     show(str(out))
 
 
@@ -155,7 +155,7 @@ def audit(
             title=f"{method}: claims {amount(found.claim)}, loses at least {found.bound:.2f}: {verdict}",
             subtitle=f"{' '.join(map(str, without))} or {' '.join(map(str, within))}? Event: {found.event}",
             x_title="evidence for the unit (log likelihood ratio, learned from other runs)",
-        ).save(plot)
+        ).save(plot, overwrite=overwrite)
         say(f"picture: {plot}")
     if found.violated:
         raise typer.Exit(PrivacyError.exit_code)

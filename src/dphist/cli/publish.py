@@ -20,7 +20,7 @@ import typer
 from dphist.cli import options
 from dphist.cli.bins import check_flags, make_bins
 from dphist.cli.common import Interrupted, JsonFlag, amount, say, show, show_release
-from dphist.cli.ledger import budget_line, ledger_path, may_make
+from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
 from dphist.cli.places import check_free, check_places
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, is_interrupt
@@ -101,12 +101,17 @@ def publish(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all, ask the ledger, read no data, spend nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check the options, the method, the places and the ledger; open no data, spend nothing.",
+        ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Publish a private histogram of DATA."""
     from dphist.planning import plan as api
+    from dphist.release import fresh_name
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     plan = api.Plan(
@@ -139,6 +144,8 @@ def publish(
         if place is not None:
             check_free(place, overwrite=overwrite)
     if dry_run:
+        if out is None:
+            target = fresh_name(target)
         _show_plan(plan, data, account, dataset, target, as_json, fresh=fresh)
         return
     book, saved = _Watched.open(account, create=fresh), None
@@ -165,8 +172,7 @@ def publish(
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
             raise
-        safe = f"interrupted; the release is safe in {saved}."
-        raise Interrupted(safe if saved else book.told(plan.budget)) from None
+        raise Interrupted(_safe(plan, saved, plot) if saved else book.told(plan.budget)) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
 
@@ -212,19 +218,34 @@ def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple
             show(release.to_json())
             say(f"error: {error} The release is paid for, so it was printed instead: keep that output.")
             sys.exit(error.exit_code)
-        say(f"error: {error} The release is paid for, so it was kept in {rescue}.")
+        move = f"mv {shlex.quote(str(rescue))} {shlex.quote(str(target.with_suffix('.json')))}"
+        say(
+            f"error: {error} The release is paid for, so it was kept in {rescue}. Do not publish again: that "
+            f"would be charged again. Move it: {move}"
+        )
         return rescue, False
+
+
+def _safe(plan: Plan, saved: Path, plot: Path | None) -> str:
+    """Return what an interrupt has to say of a release that is saved."""
+    safe = f"interrupted; the release is safe in {saved}, and epsilon {amount(plan.budget)} was charged."
+    return safe if plot is None or plot.exists() else safe + _later(saved, plot)
+
+
+def _later(saved: Path, plot: Path) -> str:
+    """Return how a saved release is drawn."""
+    if saved.suffix.lower() == ".csv":
+        return ""
+    return f" Draw it with: dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
 
 
 def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool) -> bool:
     """Draw a release that is saved, or say how to do it later."""
     try:
         check_free(plot, overwrite=overwrite)  # it may have come meanwhile
-        release.plot(plot)
+        release.plot(plot, overwrite=overwrite)
     except Exception as error:  # whatever the renderer says: the release is worth more than its picture
-        again = f"dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
-        later = f"; draw it with: {again}" if saved.suffix.lower() != ".csv" else ""
-        say(f"error: no picture: {error} The release is safe in {saved}{later}")
+        say(f"error: no picture: {error} The release is safe in {saved}.{_later(saved, plot)}")
         return False
     say(f"picture: {plot}")
     return True
@@ -234,21 +255,23 @@ def _show_plan(
     plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool, *, fresh: bool
 ) -> None:
     """Ask the ledger, which is not made, and print what would happen."""
+    from dphist.records import unit_words
+
     book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     book.check(plan.budget, dataset=dataset)
     left = book.remaining(dataset)
+    unit = unit_words(plan.unit, plan.max_contributions)
+    labels = any(axis.kind == "categories" for axis in plan.domain.axes)
     facts: dict[str, Any] = {
         "data": data,
         "column": plan.column if isinstance(plan.column, str) else " by ".join(plan.column or ()),
         "bins": plan.domain.n,
-        "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
+        "labels" if labels else "range": " by ".join(_extent(axis) for axis in plan.domain.axes),
         "timezone": plan.zone,
         **({"well_formed": True} if plan.well_formed else {}),
         **({"encoding": plan.encoding} if plan.encoding != "utf-8" else {}),
         **({"decimal": plan.decimal} if plan.decimal != "." else {}),
-        "unit": "one record"
-        if plan.unit is None
-        else f"one {plan.unit} with at most {plan.max_contributions} records",
+        "unit": unit,
         **({} if plan.unit is None else {"bounding": bounding(plan.max_contributions)}),
         "epsilon": str(plan.epsilon),
         "method": plan.method if isinstance(plan.method, str) else plan.method.name,
@@ -266,6 +289,8 @@ def _show_plan(
     show("dry run: nothing read, nothing charged")
     for name, fact in facts.items():
         show(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")
+    if note := mixed([unit, *units(book, dataset)]):
+        show(f"  note:       with this one, the budget {note}")
 
 
 def _extent(axis: Axis) -> str:

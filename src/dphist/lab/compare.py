@@ -258,7 +258,8 @@ def keep(made: Comparison, out: Path, *, command: str) -> list[Path]:
 
     when, files = _when(command), []
     if made.overall:  # else everything failed, and there is nothing to draw
-        files += [page.errors(made).save(out / "compare.png"), page.times(made).save(out / "skyline.png")]
+        for name, picture in (("compare.png", page.errors(made)), ("skyline.png", page.times(made))):
+            files.append(picture.save(out / name, overwrite=True))
     files.append(write(out / "compare.html", page.page(made, **when)))
     files.append(write(out / MARK, json.dumps(made.to_dict() | when, indent=1)))
     return [*files, out / grid.TABLE]

@@ -52,6 +52,7 @@ class Expected:
         least: the run with the least of it.
         most: the run with the most.
         runs: how many runs these are of.
+        intervals: whether a release says how wrong it may be.
         shapes: the same by shape of the data.
         curve: pairs of an epsilon and the error there.
     """
@@ -62,6 +63,7 @@ class Expected:
     least: float
     most: float
     runs: int
+    intervals: bool
     shapes: tuple[tuple[str, float], ...] = field(repr=False)
     curve: tuple[tuple[float, float], ...] = field(repr=False)
 
@@ -74,6 +76,7 @@ class Expected:
             "least": self.least,
             "most": self.most,
             "runs": self.runs,
+            "intervals": self.intervals,
             "shapes": dict(self.shapes),
             "curve": [list(point) for point in self.curve],
         }
@@ -109,8 +112,8 @@ class Advice:
 
     @property
     def best(self) -> Expected:
-        """The method to take."""
-        return self.rows[0]
+        """The method to take: the first whose release says how wrong it may be, if there is one."""
+        return _with_intervals(self.rows)[0]
 
     def table(self) -> str:
         """Return all rows as text."""
@@ -159,7 +162,7 @@ class Advice:
         """Return what these errors leave out where records of a person may not be counted."""
         return bounding(self.max_contributions) if self.max_contributions > 1 else ""
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Picture:
         """Return the curve of error against epsilon for the best methods; saved too if a path is given."""
         curves = {row.method: [(x, y) for x, y in row.curve if y > 0] for row in self.rows[:6]}
         picture = curves_chart(
@@ -173,7 +176,7 @@ class Advice:
             note=self._bounding(),
         )
         if path is not None:
-            picture.save(path)
+            picture.save(path, overwrite=overwrite)
         return picture
 
     def to_dict(self) -> dict[str, Any]:
@@ -305,7 +308,7 @@ def _at(study: SimulatedErrors, epsilon: Fraction) -> Found:
     drawn = [m for m in close if m not in SLOW or m == close[0]]
     rows = [_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
     rows += [_row(study, m, epsilon, study.few) for m in rough[_CONTENDERS:]]
-    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), ()
+    return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), ()
 
 
 def _for(study: SimulatedErrors, target: float) -> Found:
@@ -347,7 +350,7 @@ def _for(study: SimulatedErrors, target: float) -> Found:
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
     rows = [_row(study, m, reached[m], study.many, around=reached[order[0]]) for m in order]
-    return tuple(rows), _sure(study, rows) + _silent(study, rows[0]), tuple(never.items())
+    return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), tuple(never.items())
 
 
 def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
@@ -417,6 +420,7 @@ def _row(
         least=float(errors.min()),
         most=float(errors.max()),
         runs=errors.size,
+        intervals=study.has_intervals(method, epsilon),
         shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
         curve=tuple(sorted((float(e), y) for e, y in curve.items())),
     )
@@ -464,11 +468,23 @@ def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     return told
 
 
-def _silent(study: SimulatedErrors, best: Expected) -> str:
-    """Say it if who takes the best method will not know how wrong it is."""
-    if study.has_intervals(best.method, best.epsilon):
+def _with_intervals(rows: Sequence[Expected]) -> list[Expected]:
+    """Return the methods whose releases say how wrong they may be; all, if none does."""
+    return [row for row in rows if row.intervals] or list(rows)
+
+
+def _silent(rows: Sequence[Expected]) -> str:
+    """Say what one would gain by a method of which nobody will know how wrong it is."""
+    first, best = rows[0], _with_intervals(rows)[0]
+    if first.intervals:
         return ""
-    return f" A release of {best.method} has no intervals: how far it is off cannot be measured."
+    if first is best:
+        return f" A release of {best.method} has no intervals: how far it is off cannot be measured."
+    if first.epsilon != best.epsilon:
+        gain = f"is {1 - float(first.epsilon / best.epsilon):.0%} cheaper"
+    else:
+        gain = f"is off by {1 - first.error / best.error:.0%} less"
+    return f" {first.method} {gain.replace('%', ' %')}, without error bars."
 
 
 def _domain(domain: Any) -> Domain:

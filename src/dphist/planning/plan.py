@@ -226,12 +226,14 @@ class Plan:
             records: how many records there may be, as far as is known publicly.
             like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
+        from dphist.records import unit_words
+
         look = pattern(like, self.domain)
         many = whole(records, "records")
         if many < 1:
             raise UsageError(f"records says how many there may be: at least 1, not {records}.")
         made_up = look.draw(self.domain, many, 0)
-        unit = _unit(self.unit, self.max_contributions)
+        unit = unit_words(self.unit, self.max_contributions)
         counts = Counts(made_up, self.domain, self.max_contributions, unit)
         return preview(
             self.pipeline, self.queries, counts, epsilon=self.budget, post=self.post, like=look.name
@@ -505,10 +507,6 @@ def _axis_of(edges: Any) -> Axis:
     if len(edges) and all(isinstance(e, str) for e in edges):
         return Categories(tuple(edges))
     return Variable(np.asarray(edges))
-
-
-def _unit(unit: str | None, at_most: int) -> str:
-    return "one record" if unit is None else f"one {unit} with at most {at_most} records"
 
 
 def _source(data: Any) -> str:

@@ -186,7 +186,11 @@ class Preview:
         return low.reshape(shape), high.reshape(shape)
 
     def plot(
-        self, path: str | os.PathLike[str] | None = None, *, scale: Literal["linear", "log"] = "linear"
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        scale: Literal["linear", "log"] = "linear",
+        overwrite: bool = False,
     ) -> Picture:
         """Return the made-up truth, the band and the dozen in one picture; of a grid, the expected error."""
         if len(self.domain.axes) == 2:
@@ -210,7 +214,7 @@ class Preview:
                 note=self.releases[0].bounding,
             )
         if path is not None:
-            picture.save(path)
+            picture.save(path, overwrite=overwrite)
         return picture
 
     def __repr__(self) -> str:

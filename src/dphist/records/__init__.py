@@ -145,7 +145,7 @@ def count(
         bins, tallies = engine.run(counting)
     totals = np.zeros(domain.n, dtype=np.int64)  # every bin is there, also those nobody fell into
     totals[bins] = tallies
-    return Counts(totals, domain, sensitivity=k, unit=_unit_words(unit, k))
+    return Counts(totals, domain, sensitivity=k, unit=unit_words(unit, k))
 
 
 def check_arguments(
@@ -187,7 +187,8 @@ def _what(value: object) -> str:
     return "an empty text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
-def _unit_words(unit: str | None, k: int) -> str:
+def unit_words(unit: str | None, k: int) -> str:
+    """Return whom a count protects, in words."""
     if unit is None:
         return "one record"
     return f"one {unit} with at most {k} record{'s' if k > 1 else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dphist.release.files import load, save_fresh
+from dphist.release.files import fresh_name, load, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
 from dphist.release.release import Estimate, Release, SpentShare
 from dphist.uncertainty.models import Merged
@@ -14,6 +14,7 @@ __all__ = [
     "Post",
     "Release",
     "SpentShare",
+    "fresh_name",
     "integer",
     "load",
     "nonneg",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import errno
+import filecmp
 import itertools
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +32,6 @@ from dphist.uncertainty.reading import error_model_from_dict
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
-_HEAD = rb'\s*\{\s*"format"\s*:\s*"dphist-release"'
 EXACT = float(1 << 53)  # below it every whole number is a double and back
 
 
@@ -68,19 +68,15 @@ def document(release: Release) -> dict[str, Any]:
 
 
 def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write a release in the format its path's ending names; what is no release is not replaced unasked."""
+    """Write a release in the format its path's ending names; nothing but itself is replaced unasked."""
     target, write = Path(path), _writer(release, Path(path))
-    old = target.exists()
-    if old and not overwrite and target.is_file() and not _is_release(target):
-        raise OutputError(
-            f"{str(target)!r} exists and is no dphist release, so it is left alone: choose another name, or "
-            "say overwrite=True."
-        )
+    empty = target.is_file() and not target.stat().st_size  # which holds nothing to lose
     try:
-        _put(target, write, replace=old or overwrite)
+        _put(target, write, replace=overwrite or empty)
     except FileExistsError:
         raise OutputError(
-            f"{str(target)!r} was made by somebody else just now; choose another name."
+            f"{str(target)!r} exists and is not this release, so it is left alone: choose another name, or "
+            "say overwrite=True."
         ) from None
     return target
 
@@ -90,15 +86,22 @@ def save_fresh(release: Release, path: str | os.PathLike[str]) -> Path:
 
     Any number of processes may do so at once, and none writes over another's release.
     """
-    wanted = Path(path)
-    write = _writer(release, wanted)
-    others = (wanted.with_stem(f"{wanted.stem}-{i}") for i in itertools.count(2))
-    for target in itertools.chain([wanted], others):
-        if not target.exists():
-            with suppress(FileExistsError):
-                _put(target, write, replace=False)
-                break
+    write = _writer(release, Path(path))
+    for target in _free_names(Path(path)):
+        with suppress(FileExistsError):
+            _put(target, write, replace=False)
+            break
     return target
+
+
+def fresh_name(path: Path) -> Path:
+    """Return the name under which `save_fresh` would write now."""
+    return next(_free_names(path))
+
+
+def _free_names(wanted: Path) -> Iterator[Path]:
+    others = (wanted.with_stem(f"{wanted.stem}-{i}") for i in itertools.count(2))
+    return (name for name in itertools.chain([wanted], others) if not name.exists())
 
 
 def _writer(release: Release, target: Path) -> Callable[[Path], object]:
@@ -111,21 +114,6 @@ def _writer(release: Release, target: Path) -> Callable[[Path], object]:
     if ending == ".csv":
         return lambda file: _write_csv(release, file)
     raise OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
-
-
-def _is_release(file: Path) -> bool:
-    """Return whether a file was written by `save`, or is empty and so holds nothing to lose."""
-    try:
-        with file.open("rb") as opened:
-            head = opened.read(4096)
-    except OSError:
-        return False
-    if head.startswith(b"PAR1"):
-        with suppress(ReleaseFileError):
-            _parquet_header(file)
-            return True
-        return False
-    return not head or head.startswith(b"# dphist method:") or re.match(_HEAD, head) is not None
 
 
 def load(path: str | os.PathLike[str]) -> Release:
@@ -287,7 +275,8 @@ def _numbers(values: Floats) -> list[int | float]:
 def _put(target: Path, write: Callable[[Path], object], *, replace: bool) -> None:
     """Let a function write a file beside the target, then put it in the target's place in one step.
 
-    Without ``replace``, a file that is there by then stays, and this raises FileExistsError.
+    Without ``replace``, a file that is there by then stays, and this raises FileExistsError unless it is the
+    same to the last byte.
     """
     target = target.resolve()  # through links: the file they point at is replaced, not the link
     if target.is_dir():
@@ -302,7 +291,7 @@ def _put(target: Path, write: Callable[[Path], object], *, replace: bool) -> Non
             _sync(beside)
             if replace:
                 os.replace(beside, target)  # noqa: PTH105 - named as the promise it makes
-            else:
+            elif not (target.exists() and filecmp.cmp(beside, target, shallow=False)):
                 _name_once(beside, target)
     except FileExistsError:
         raise

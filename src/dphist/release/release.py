@@ -59,7 +59,7 @@ class Estimate:
         known = [number for number in (self.value, self.low, self.high) if number is not None]
         value, *ends = self.spelled or map(_shown, known)
         if not ends:
-            return f"{value} (no interval: {self.note})"
+            return f"{value} (no interval: {self.note.replace('no interval: ', '', 1)})"
         stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
         return f"{value} ({ends[0]} to {ends[1]}, level {self.level:g}){stamp}"
 
@@ -336,8 +336,8 @@ class Release:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write .json or .parquet, which ``load`` reads, or .csv.
 
-        An older release of that name is replaced, whole or not at all. Any other file is left alone,
-        unless ``overwrite=True``.
+        A file of that name is left alone, whatever it is, unless it is this very release or
+        ``overwrite=True``: then it is replaced, whole or not at all.
         """
         from dphist.release.files import save
 
@@ -358,18 +358,20 @@ class Release:
         level: float = 0.95,
         joint: bool = False,
         truth: ArrayLike | None = None,
+        overwrite: bool = False,
     ) -> Picture:
         """Return a picture, with each bin's interval where it is known; saved too if a path is given.
 
         Args:
             joint: draw the intervals that hold for all bins at once.
             truth: exact counts to draw beside the values; only for data that is public anyway.
+            overwrite: replace another file of that name.
         """
         from dphist.release.show import draw
 
         picture = draw(self, scale=scale, level=level, joint=joint, truth=truth)
         if path is not None:
-            picture.save(path)
+            picture.save(path, overwrite=overwrite)
         return picture
 
     def __repr__(self) -> str:

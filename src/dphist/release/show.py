@@ -186,7 +186,7 @@ def draw(
             subtitle=subtitle(release, None),
             x_title=_title(release, 0),
             y_title=_title(release, 1),
-            note=release.bounding,
+            note=_note(release, known=release.error.variances() is not None),
         )
     low, high = release.presentable_intervals(level=level, joint=joint)
     finite = np.isfinite(low)
@@ -203,8 +203,15 @@ def draw(
         scale=scale,
         truth=truth,
         x_title=_title(release, 0),
-        note=release.bounding,
+        note=_note(release, known=known),
     )
+
+
+def _note(release: Release, *, known: bool) -> str:
+    """Return what a picture says of its errors: that they are not known and why, and what is left out."""
+    why = release.error.words.removeprefix("no interval: ").rstrip(".")
+    unknown = "" if known else f"How far these values are off is not known: {why}."
+    return f"{unknown} {release.bounding}".strip()
 
 
 def _counted(release: Release) -> str:

@@ -1,0 +1,162 @@
+"""What a data steward meets on the first day: nothing paid for is lost, and every word is true."""
+
+import json
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import dphist as package
+import test_cli
+from dphist.cli import publish as publishing
+from dphist.cli.ledger import mixed
+from dphist.errors import OutputError
+from dphist.planning import advise as advising
+from dphist.uncertainty.models import Unknown
+from test_cli import PUBLISH, dphist
+
+here = test_cli.here
+README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+
+
+class TestNothingPaidForIsReplaced:
+    @pytest.mark.parametrize("ending", [".json", ".csv", ".parquet"])
+    def test_one_release_never_replaces_another_unasked(self, here, ending):
+        first, second = (package.from_counts([5, 6, 7], epsilon=1) for _ in range(2))
+        kept = first.save(f"r{ending}").read_bytes()
+        with pytest.raises(OutputError, match=r"is not this release.*overwrite=True"):
+            second.save(f"r{ending}")
+        with pytest.raises(OutputError, match="is not this release"):
+            first.rebin(3).save(f"r{ending}")  # the same name in the ledger, and less in it
+        assert first.save(f"r{ending}").read_bytes() == kept
+        assert second.save(f"r{ending}", overwrite=True).read_bytes() != kept
+
+    def test_a_picture_of_another_release_stays(self, here):
+        first, second = (package.from_counts([n, 6, 7], epsilon=1) for n in (10**6, 2 * 10**6))
+        first.plot("p.svg")
+        first.plot("p.svg")
+        with pytest.raises(OutputError, match="is not this picture"):
+            second.plot("p.svg")
+        kept = Path("p.svg").read_bytes()
+        second.plot("p.svg", overwrite=True)
+        assert Path("p.svg").read_bytes() != kept
+
+    def test_the_shell_and_the_python_of_the_readme_write_different_files(self):
+        shell, python = (re.findall(rf"```{kind}\n(.*?)```", README, re.S) for kind in ("sh", "python"))
+        written = set(re.findall(r"--(?:out|plot) (\S+)", " ".join(shell)))
+        again = set(re.findall(r"\.(?:save|plot)\(\"([^\"]+)", " ".join(python)))
+        assert written and again and not written & again
+
+
+class TestAdvice:
+    def test_it_takes_a_method_with_error_bars(self):
+        found = package.advise(
+            64, scale=2000, epsilon="0.02", methods=["noisefirst", "identity"], like="smooth"
+        )
+        assert [row.method for row in found.rows] == ["noisefirst", "identity"]
+        assert [row.intervals for row in found.rows] == [False, True]
+        assert found.best.method == "identity" == found.to_dict()["best"]
+        assert found.words().startswith("Take identity")
+        assert re.search(r"noisefirst is off by \d+ % less, without error bars\.", found.words())
+
+    def test_what_a_silent_method_would_save_is_said(self):
+        def row(method, epsilon, error):
+            return advising.Expected(
+                method=method, epsilon=Fraction(epsilon), error=error, least=1.0, most=9.0, runs=3,
+                intervals=method != "noisefirst", shapes=(), curve=(),
+            )  # fmt: skip
+
+        costs = [row("noisefirst", "0.3", 5.0), row("hb", "0.4", 5.0)]
+        assert advising._silent(costs) == " noisefirst is 25 % cheaper, without error bars."
+        assert advising._silent(costs[1:]) == ""
+        assert "has no intervals" in advising._silent(costs[:1])
+
+    def test_the_next_line_names_ledger_and_place(self, here):
+        ask = ("advise", "--bins", "64", "--scale", "2000", "--epsilon", "0.02", "--like", "smooth")
+        said = dphist(*ask, "--method", "identity", "--method", "noisefirst").stderr
+        (line,) = (line for line in said.splitlines() if line.startswith("next:"))
+        assert line.endswith("--method identity --workload points --epsilon 0.02 "
+                             "--ledger LEDGER.db --out RELEASE.json")  # fmt: skip
+
+
+@pytest.mark.parametrize("counts", [[5, 900, 40], [[5, 9], [7, 8]]], ids=["line", "grid"])
+def test_a_picture_without_intervals_says_so_and_why(counts):
+    known = package.from_counts(counts, epsilon=1)
+    blind = replace(known, error=Unknown("the bins were chosen by looking."))
+    told = [" ".join(r.plot().spec["title"]["subtitle"]) for r in (known, blind)]
+    assert "not known" not in told[0]
+    assert "How far these values are off is not known: the bins were chosen by looking." in told[1]
+    assert str(blind.total()).count("no interval") == 1
+
+
+class TestOptionsAreGivenOnce:
+    @pytest.mark.parametrize(
+        ("twice", "advice"),
+        [
+            (("--where", "age > 1", "--where", "age > 2"), "with AND"),
+            (("--epsilon", "1", "--epsilon", "2"), "--epsilon was given more than once.*once"),
+            (("--range", "0", "9", "--range", "0", "99"), "--range was given more than once"),
+        ],
+    )
+    def test_publish(self, here, twice, advice):
+        said = dphist(*PUBLISH, "--epsilon", "1", *twice, code=2).stderr
+        assert re.search(advice, said) and not (here / "dphist-ledger.db").exists()
+
+    def test_every_command(self, here):
+        labels = ("--column", "kind", "--categories", "a", "--categories", "b")
+        assert "commas: --categories A,B" in dphist("check", "people.csv", *labels, code=2).stderr
+        assert "--bins" in dphist("advise", "--bins", "2", "--bins", "3", "--scale", "9", code=2).stderr
+        assert "--limit" in dphist("ledger", "create", "x.db", "--limit", "1", "--limit", "2", code=2).stderr
+        assert "--level" in dphist("query", "r.json", "0", "--level", ".9", "--level", ".8", code=2).stderr
+        assert not (here / "x.db").exists()
+        dphist("methods", "--json", "--json")
+
+
+def test_a_full_disk_is_no_reason_to_pay_twice(here, monkeypatch):
+    def full(*_):
+        raise OutputError("'r.csv' cannot be written: the disk is full.")
+
+    monkeypatch.setattr("dphist.release.save_fresh", full)
+    said = dphist(*PUBLISH, "--epsilon", "1", "--out", "r.csv", code=OutputError.exit_code).stderr
+    assert "Do not publish again: that would be charged again." in said
+    rescue, target = re.search(r"Move it: mv (\S+) (\S+)", said).groups()
+    assert target == "r.json" and package.load(rescue).epsilon == 1
+
+
+def test_only_different_kinds_of_unit_spoil_a_sum():
+    one, three = "one patient with at most 1 record", "one patient with at most 3 records"
+    assert mixed([one, three]) == mixed(["one record"]) == mixed([three]) == mixed([]) == ""
+    for other in ("one record", "one ward with at most 3 records", "a unit not stated"):
+        assert f"different units ({'; '.join(sorted([other, three]))})" in mixed([three, other])
+
+
+class TestDryRun:
+    def test_it_names_the_file_that_would_be_written(self, here):
+        (here / "release.json").touch()
+        dry = json.loads(dphist(*PUBLISH, "--epsilon", "1", "--dry-run", "--json").stdout)
+        assert dry["release"] == "release-2.json"
+        dphist(*PUBLISH, "--epsilon", "1")
+        assert (here / "release-2.json").exists()
+
+    def test_its_words(self, here):
+        dphist("ledger", "create", "l.db")
+        dphist(*PUBLISH, "--epsilon", "1", "--ledger", "l.db")
+        labels = ("publish", "people.csv", "--column", "kind", "--categories", "a,b", "--epsilon", "1")
+        text = dphist(*labels, "--dry-run", "--unit", "person", "--ledger", "l.db").stdout
+        assert "at most 1 record\n" in text and "labels:" in text and "range:" not in text
+        assert "different units (one person with at most 1 record; one record)" in text
+        text = dphist(*PUBLISH, "--epsilon", "1", "--dry-run", "--ledger", "l.db").stdout
+        assert "range:" in text and "different units" not in text
+        assert "Check all" not in dphist("publish", "--help").stdout
+
+
+def test_an_interrupt_after_saving_says_what_was_charged_and_how_to_draw(here, monkeypatch):
+    def pressed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publishing, "_draw", pressed)
+    said = dphist(*PUBLISH, "--epsilon", "0.5", "--plot", "p.png", code=130).stderr
+    assert "the release is safe in release.json, and epsilon 0.5 was charged." in said
+    assert "Draw it with: dphist plot release.json p.png" in said
