@@ -98,4 +98,10 @@ def _end(text: str) -> float:
             "knowledge: a form's limits, a law, a code book. Records beyond them are dropped, or counted in "
             "the end bins with --outside clip."
         )
+    if re.match(r"[0-9]{4}-[0-9]{2}|[0-9]{1,2}[./][0-9]{1,2}[./]", text):
+        raise UsageError(
+            f"--range takes numbers, not the date {text!r}. Bins of time are made in Python: "
+            'bins=dphist.Instants("2024-01-01", "2025-01-01", freq="1mo"). Or count a number of the date, such '
+            "as --column 'EXTRACT(MONTH FROM visited)' --bins 12 --range 1 13."
+        )
     return to_float(text, "--range")

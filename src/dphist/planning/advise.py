@@ -275,6 +275,8 @@ def advise(
     found = _at(study, budget) if budget is not None else _for(study, target)
     study.keep()
     rows, sure, never = found
+    if methods is not None and budget is not None:
+        sure += _same(study, rows, budget)
     return Advice(
         rows=rows,
         bins=place.shape,
@@ -434,6 +436,18 @@ def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
         if not any(math.isclose(error(method), error(other), rel_tol=1e-12) for other in kept):
             kept.append(method)
     return kept
+
+
+def _same(study: SimulatedErrors, rows: Sequence[Expected], epsilon: Fraction) -> str:
+    """Say which methods have no row of their own, since they do exactly what another does."""
+    kept = [row.method for row in rows]
+    told = ""
+    for method in study.pipelines:
+        if method not in kept:
+            error = study.mean(method, epsilon, study.few)
+            other = min(kept, key=lambda m: abs(study.mean(m, epsilon, study.few) - error))
+            told += f" {method} does exactly the same here as {other}."
+    return told
 
 
 def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:

@@ -247,6 +247,11 @@ class MemoryLedger(LedgerLike):
         self._lock = Lock()
         self._process = os.getpid()
 
+    def __repr__(self) -> str:
+        spent = ", ".join(f"{name!r}: {as_decimal(e)}" for name, e in sorted(self._spent.items()))
+        limit = "none" if self._limit is None else as_decimal(self._limit)
+        return f"MemoryLedger(limit {limit}, spent {{{spent}}}; ends with the process)"
+
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the charges, oldest first, of one dataset or of all."""
         return [e for e in self._entries if dataset in (None, e.dataset)]

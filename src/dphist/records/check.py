@@ -116,16 +116,19 @@ class Check:
         for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
             for fate in list(Fate)[Fate.UNDECODABLE :]:
                 if self._notable(many := self._sum(fate, axis=axis)):
-                    found.append(f"{many / self.read:.0%} {self._hint(fate, name, kind)}")
+                    found.append(f"{self._share(many)} {self._hint(fate, name, kind)}")
         if self._notable(self.without_unit):
-            found.append(f"{self.without_unit / self.read:.0%} have no {self._unit}, and are left out.")
+            found.append(f"{self._share(self.without_unit)} have no {self._unit}, and are left out.")
         if self._notable(self.bounded):
             found.append(
-                f"{self.bounded / self.read:.0%} are further records of people who have more of them than "
+                f"{self._share(self.bounded)} are further records of people who have more of them than "
                 "are counted: see max_contributions in docs/error.md."
             )
         if self.filtered and self.filtered == self.read:
-            found.append("no record meets the condition of where: check how its values are written.")
+            encoding = " and the encoding (--encoding)" if self._encoding is not None else ""
+            found.append(
+                f"no record meets the condition of where: check how its values are written{encoding}."
+            )
         return tuple(found)
 
     def _hint(self, fate: Fate, name: str, axis: Axis) -> str:
@@ -149,11 +152,17 @@ class Check:
             Fate.MISSING: f"have no value in {name!r}: is it the right column?",
             Fate.UNREADABLE: f"have no number in {name!r}: is it the right column? Text is counted by "
             "categories.",
-            Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt.",
+            Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt"
+            + (", and the encoding (--encoding)." if self._encoding is not None else "."),
             Fate.NEAR: f"have in {name!r} a declared label but for case or spaces: declare the labels as the "
             f"records have them, or count LOWER(TRIM({name})).",
             Fate.OUTSIDE: f"lie outside the range of {name!r}: check its ends, and what it is measured in.",
         }[fate]
+
+    def _share(self, many: int) -> str:
+        """Return a part of the records in percent; what is not all of them is never called so."""
+        nearly = many < self.read and many >= 0.995 * self.read
+        return "99.9%" if nearly else f"{many / self.read:.0%}"
 
     def _notable(self, many: int) -> bool:
         return many >= _NOTABLE * self.read and many > 0

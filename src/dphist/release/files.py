@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.leftovers import file_beside
-from dphist._common.text import cell, comment
+from dphist._common.text import cell, comment, harmless
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
-from dphist.errors import DphistError, OutputError, ReleaseFileError
+from dphist.errors import DphistError, OutputError, ReleaseFileError, did_you_mean
 from dphist.release.plain import plain
 from dphist.release.release import Release, SpentShare
 from dphist.release.show import columns, decimal
@@ -32,6 +32,7 @@ from dphist.uncertainty.reading import error_model_from_dict
 FORMAT, VERSION = "dphist-release", 1
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
+_FOREIGN = "{} is not a dphist release: give a file that Release.save wrote as .json or .parquet."
 EXACT = float(1 << 53)  # below it every whole number is a double and back
 
 
@@ -122,7 +123,9 @@ def load(path: str | os.PathLike[str]) -> Release:
     try:
         content = file.read_bytes()
     except FileNotFoundError:
-        raise ReleaseFileError(f"there is no file {str(file)!r}; check the path.") from None
+        beside = [f.name for f in file.parent.glob("*") if f.suffix.lower() in (".json", ".parquet")]
+        near = did_you_mean(file.name, beside) if beside else "Check the path."
+        raise ReleaseFileError(f"there is no file {str(file)!r}. {near}") from None
     except IsADirectoryError:
         raise ReleaseFileError(f"{str(file)!r} is a directory; name the file in it.") from None
     except OSError as error:
@@ -136,15 +139,15 @@ def load(path: str | os.PathLike[str]) -> Release:
             f"{file.name!r} is a table for other programs and lacks what a release needs; "
             "load the .json or .parquet of the same release."
         )
+    if file.suffix.lower() != ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
+        raise ReleaseFileError(_FOREIGN.format(repr(file.name)))
     return read_document(_parse(content, file.name), repr(file.name))
 
 
 def read_document(described: object, name: str) -> Release:
     """Return the release a document describes, or say why it is none."""
     if not isinstance(described, Mapping) or described.get("format") != FORMAT:
-        raise ReleaseFileError(
-            f"{name} is not a dphist release: give a file that Release.save wrote as .json or .parquet."
-        )
+        raise ReleaseFileError(_FOREIGN.format(name))
     version = described.get("version")
     if type(version) is not int or version < 1:
         raise ReleaseFileError(f"{name} is damaged: its version is {version!r}. Fetch it again.")
@@ -346,7 +349,8 @@ def _write_csv(release: Release, file: Path) -> None:
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
-        return [cell(text) if isinstance(text, str) else text for text in column.tolist()]
+        texts = column.tolist()
+        return [harmless(cell(text), keep="") if isinstance(text, str) else text for text in texts]
     finite = np.isfinite(column)
     filled = _numbers(np.where(finite, column, 0.0))
     if finite.all():
