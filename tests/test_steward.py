@@ -160,3 +160,68 @@ def test_an_interrupt_after_saving_says_what_was_charged_and_how_to_draw(here, m
     said = dphist(*PUBLISH, "--epsilon", "0.5", "--plot", "p.png", code=130).stderr
     assert "the release is safe in release.json, and epsilon 0.5 was charged." in said
     assert "Draw it with: dphist plot release.json p.png" in said
+
+
+def test_a_date_in_a_range_is_told_what_to_do(here):
+    ask = ("publish", "people.csv", "--column", "age", "--bins", "3", "--epsilon", "1", "--range")
+    said = dphist(*ask, "2024-01-01", "2025-01-01", code=2).stderr
+    assert "Instants" in said and "EXTRACT(MONTH FROM" in said
+
+
+def test_methods_that_do_the_same_are_named():
+    found = package.advise(4, scale=2000, epsilon=1, methods=["identity", "hb"], like="smooth")
+    assert len(found.rows) == 1
+    assert "hb does exactly the same here as identity." in found.words() or (
+        "identity does exactly the same here as hb." in found.words()
+    )
+
+
+def test_who_names_no_column_is_told_how(here):
+    with pytest.raises(package.DphistError, match=r'such as column="age"'):
+        package.histogram("people.csv", bins=3, range=(0, 9), epsilon=1)
+
+
+def test_what_is_no_release_is_called_so(here):
+    package.from_counts([1, 2], epsilon=1).save("visits.json")
+    assert "Did you mean 'visits.json'?" in dphist("query", "vists.json", "0", code=4).stderr
+    assert "is not a dphist release" in dphist("query", "people.csv", "0", code=4).stderr
+
+
+def test_a_ledger_in_memory_shows_itself():
+    book = package.MemoryLedger(limit=2)
+    package.from_counts([1, 2], epsilon="0.5", ledger=book, dataset="a")
+    assert repr(book) == "MemoryLedger(limit 2, spent {'a': 0.5}; ends with the process)"
+
+
+def test_labels_obey_nobody_in_a_csv(tmp_path):
+    release = package.from_counts([1, 2, 3], edges=["\x1b[31mred", "a\rb", "plain"], epsilon=1)
+    text = release.save(tmp_path / "r.csv").read_bytes().decode()
+    assert "\x1b" not in text and "\r" not in text and "\\u001b[31mred" in text and "\nplain," in text
+
+
+class TestCheck:
+    def test_an_unclosed_quote_is_noticed(self, here):
+        rows = [f"{i % 100},x\n" for i in range(300)]
+        rows[20] = '5,"x\n'
+        Path("a.csv").write_text("age,note\n" + "".join(rows))
+        ask = ("check", "a.csv", "--column", "age", "--bins", "2", "--range", "0", "100")
+        assert "never closed" in dphist(*ask, "--well-formed").stdout
+        assert "never closed" not in dphist(*ask).stdout
+        Path("a.csv").write_text("age,note\n" + '5,"x\ny"\n' * 300)
+        assert "never closed" not in dphist(*ask, "--well-formed").stdout
+
+    def test_nearly_all_is_not_all(self, here):
+        Path("a.csv").write_text("age\n" + "x\n" * 999 + "5\n")
+        ask = ("check", "a.csv", "--column", "age", "--bins", "2", "--range", "0", "100")
+        assert "99.9% have no number" in dphist(*ask).stdout
+
+    def test_labels_that_nobody_has_are_named(self, here):
+        Path("a.csv").write_text("kind\n" + "a\n" * 50 + "gr\xfcn\n" * 50, "latin-1")
+        ask = ("check", "a.csv", "--column", "kind", "--categories", "a,grün")
+        said = dphist(*ask).stdout
+        assert "--encoding latin-1" in said
+        Path("a.csv").write_text("kind\n" + "a\n" * 50 + "grün\n" * 50, "utf-8")
+        said = dphist(*ask, "--encoding", "latin-1").stdout
+        assert "No record has 'grün'." in said and "and the encoding (--encoding)" in said
+        said = dphist(*ask, "--encoding", "latin-1", "--where", "kind = 'grün'").stdout
+        assert "no record meets the condition" in said and "--encoding" in said

@@ -101,7 +101,7 @@ def _end(text: str) -> float:
     if re.match(r"[0-9]{4}-[0-9]{2}|[0-9]{1,2}[./][0-9]{1,2}[./]", text):
         raise UsageError(
             f"--range takes numbers, not the date {text!r}. Bins of time are made in Python: "
-            'bins=dphist.Instants("2024-01-01", "2025-01-01", freq="1mo"). Or count a number of the date, such '
-            "as --column 'EXTRACT(MONTH FROM visited)' --bins 12 --range 1 13."
+            'bins=dphist.Instants("2024-01-01", "2025-01-01", freq="1mo"). Or count a number of the '
+            "date, such as --column 'EXTRACT(MONTH FROM visited)' --bins 12 --range 1 13."
         )
     return to_float(text, "--range")

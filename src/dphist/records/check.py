@@ -17,9 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist import records
@@ -27,7 +29,9 @@ from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zon
 from dphist.errors import PrivacyError
 from dphist.records import query
 from dphist.records.cells import number, written
+from dphist.records.engines import files
 from dphist.records.engines.files import Text
+from dphist.records.lines import raw as blocks_of
 from dphist.records.progress import watching
 from dphist.records.sql import Engine, Field, column, double, is_null, select
 
@@ -85,6 +89,8 @@ class Check:
         unit: str | None,
         encoding: str | None = None,
         decimal: str | None = None,
+        lines: int = 0,
+        empty: Sequence[str] = (),
     ) -> None:
         self._fates = fates
         self._domain = domain
@@ -92,6 +98,7 @@ class Check:
         self._where = where
         self._unit = unit
         self._encoding, self._decimal = encoding, decimal
+        self._lines, self._empty = lines, empty
         self.bounded = bounded
         self.read = sum(fates.values())
         self.counted = fates.get(Fate.COUNTED, 0) - bounded
@@ -113,6 +120,11 @@ class Check:
         if not self.read:
             return ("no record was read: CSV needs lines after its header, JSON an object on each line.",)
         found = []
+        if self._lines > 2 * self.read + 1:
+            found.append(
+                f"{self._lines:,} lines make {self.read:,} records: a quote that is never closed takes all "
+                "that follows it. Leave well_formed out (--well-formed), or mend the quote."
+            )
         for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
             for fate in list(Fate)[Fate.UNDECODABLE :]:
                 if self._notable(many := self._sum(fate, axis=axis)):
@@ -153,7 +165,8 @@ class Check:
             Fate.UNREADABLE: f"have no number in {name!r}: is it the right column? Text is counted by "
             "categories.",
             Fate.UNKNOWN: f"have a label in {name!r} that was not declared: check how it is spelt"
-            + (", and the encoding (--encoding)." if self._encoding is not None else "."),
+            + (", and the encoding (--encoding)." if self._encoding is not None else ".")
+            + (f" No record has {', '.join(map(repr, self._empty))}." if self._empty else ""),
             Fate.NEAR: f"have in {name!r} a declared label but for case or spaces: declare the labels as the "
             f"records have them, or count LOWER(TRIM({name})).",
             Fate.OUTSIDE: f"lie outside the range of {name!r}: check its ends, and what it is measured in.",
@@ -220,6 +233,8 @@ def check(
     k = records.check_arguments(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
     written_as = Text(well_formed, encoding, decimal)
+    reading: dict[str, Any] = {"table": table, "timezone": timezone, "well_formed": well_formed}
+    reading |= {"encoding": encoding, "decimal": decimal, "progress": progress}
     frame, names = records.as_frame(data, names)
     text = records.declared(frame, written_as)
     if frame is None:
@@ -239,6 +254,10 @@ def check(
         fates[fate] = fates.get(fate, 0) + size * many
         if unit is not None and fate == Fate.COUNTED:
             bounded += max(0, size - k) * many
+    empty: list[str] = []
+    if any(code % _PER_AXIS in (Fate.UNKNOWN, Fate.NEAR) for code in fates):
+        exact = records.count(data, domain, columns=names, where=where, outside=outside, **reading).values
+        empty = _empty_labels(domain, exact)
     return Check(
         fates,
         bounded,
@@ -248,7 +267,31 @@ def check(
         unit=unit,
         encoding=engine.encoding,
         decimal=engine.decimal,
+        lines=_physical_lines(data, written_as) if well_formed and isinstance(data, str | Path) else 0,
+        empty=empty,
     )
+
+
+def _physical_lines(data: str | Path, text: Text) -> int:
+    """Return how many lines delimited text has, for records may take several; 0 for what is none."""
+    if "://" in str(data):
+        return 0
+    found = files.find(Path(data), text)
+    if found.format not in ("csv", "tsv"):
+        return 0
+    return sum(block.count(b"\n") for path in found.paths for block in blocks_of(path, text.encoding))
+
+
+def _empty_labels(domain: Domain, counts: NDArray[Any]) -> list[str]:
+    """Return the declared labels that no record has, at most eight of each axis."""
+    found = []
+    grid = counts.reshape(domain.shape)
+    for at, axis in enumerate(domain.axes):
+        if isinstance(axis, Categories):
+            others = tuple(i for i in range(grid.ndim) if i != at)
+            sums = grid.sum(axis=others)
+            found += [label for label, many in zip(axis.labels, sums, strict=False) if not many][:8]
+    return found
 
 
 def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outside: Outside) -> exp.Select:
