@@ -225,3 +225,26 @@ class TestCheck:
         assert "No record has 'grün'." in said and "and the encoding (--encoding)" in said
         said = dphist(*ask, "--encoding", "latin-1", "--where", "kind = 'grün'").stdout
         assert "no record meets the condition" in said and "--encoding" in said
+
+
+def test_a_run_that_fails_makes_no_ledger(here):
+    wrong = (
+        "publish",
+        "people.csv",
+        "--column",
+        "agee",
+        "--bins",
+        "3",
+        "--range",
+        "0",
+        "9",
+        "--epsilon",
+        "1",
+    )
+    dphist(*wrong, code=2)
+    with pytest.raises(package.DphistError):
+        package.histogram("people.csv", column="agee", bins=3, range=(0, 9), epsilon=1)
+    assert not (here / "dphist-ledger.db").exists()
+    assert "a new ledger was made" in dphist(*PUBLISH, "--epsilon", "1").stderr
+    assert package.Ledger.open("dphist-ledger.db").spent("default") == 1
+    assert "a new ledger was made" not in dphist(*PUBLISH, "--epsilon", "1").stderr

@@ -148,9 +148,14 @@ def publish(
             target = fresh_name(target)
         _show_plan(plan, data, account, dataset, target, as_json, fresh=fresh)
         return
-    book, saved = _Watched.open(account, create=fresh), None
-    if fresh:
+    saved, books = None, [] if fresh else [_Watched.open(account)]
+
+    def make() -> _Watched:
+        books.append(_Watched.open(account, create=True))
         say(f"a new ledger was made: {account}")
+        return books[0]
+
+    book = api.UnmadeLedger(make) if fresh else books[0]
     try:
         _prepare(plan, plot)
         release = plan.release(data, ledger=book, dataset=dataset)
@@ -168,11 +173,12 @@ def publish(
             show(release.to_json())
         else:
             show_release(release)
-        say(budget_line(book, dataset))
+        say(budget_line(books[0], dataset))
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
             raise
-        raise Interrupted(_safe(plan, saved, plot) if saved else book.told(plan.budget)) from None
+        told = books[0].told(plan.budget) if books else "interrupted; nothing was charged."
+        raise Interrupted(_safe(plan, saved, plot) if saved else told) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
 

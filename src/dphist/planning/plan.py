@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -156,6 +156,8 @@ class Plan:
         book.check(self.budget, dataset=dataset)
         self.prepare()
         counts = records.count(data, self.domain, **self._reading)
+        if isinstance(book, UnmadeLedger):
+            book = book.make()
         provenance = {
             "source": _source(data),
             "column": list(self._columns),
@@ -437,6 +439,14 @@ def simulate(
     return out.view(SimulatedValues)
 
 
+class UnmadeLedger(MemoryLedger):
+    """A ledger that is made when the records are counted, just before it is charged: empty until then."""
+
+    def __init__(self, make: Callable[[], Ledger]) -> None:
+        super().__init__()
+        self.make = make
+
+
 def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> LedgerLike:
     """Return the ledger given, at a path, of $DPHIST_LEDGER, in the default file, or in memory."""
     if isinstance(ledger, LedgerLike):
@@ -444,6 +454,8 @@ def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> Led
     if ledger is None:
         ledger = os.environ.get("DPHIST_LEDGER")
     if ledger is None:
+        if durable and not Path(DEFAULT_LEDGER).exists():
+            return UnmadeLedger(default_ledger)
         return default_ledger() if durable else MemoryLedger()
     if not isinstance(ledger, str | os.PathLike):
         raise UsageError(f"ledger must be a path or a ledger, not {type(ledger).__name__}.")
