@@ -12,7 +12,7 @@ import dphist as package
 import test_cli
 from dphist.cli import publish as publishing
 from dphist.cli.ledger import mixed
-from dphist.errors import OutputError
+from dphist.errors import DphistError, OutputError
 from dphist.planning import advise as advising
 from dphist.uncertainty.models import Unknown
 from test_cli import PUBLISH, dphist
@@ -177,7 +177,7 @@ def test_methods_that_do_the_same_are_named():
 
 
 def test_who_names_no_column_is_told_how(here):
-    with pytest.raises(package.DphistError, match=r'such as column="age"'):
+    with pytest.raises(DphistError, match=r'such as column="age"'):
         package.histogram("people.csv", bins=3, range=(0, 9), epsilon=1)
 
 
@@ -242,7 +242,7 @@ def test_a_run_that_fails_makes_no_ledger(here):
         "1",
     )
     dphist(*wrong, code=2)
-    with pytest.raises(package.DphistError):
+    with pytest.raises(DphistError):
         package.histogram("people.csv", column="agee", bins=3, range=(0, 9), epsilon=1)
     assert not (here / "dphist-ledger.db").exists()
     assert "a new ledger was made" in dphist(*PUBLISH, "--epsilon", "1").stderr
