@@ -241,7 +241,7 @@ def test_a_run_that_fails_makes_no_ledger(here):
         "--epsilon",
         "1",
     )
-    dphist(*wrong, code=2)
+    dphist(*wrong, code=4)
     with pytest.raises(DphistError):
         package.histogram("people.csv", column="agee", bins=3, range=(0, 9), epsilon=1)
     assert not (here / "dphist-ledger.db").exists()
