@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from dphist._common.text import harmless
 from dphist.errors import OutputError, UsageError, is_interrupt
@@ -39,7 +39,7 @@ class Command(TyperCommand):
         """Read the arguments; of an option that takes one value, all but the last would be lost."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option in {id(o): o for o in order if order.count(o) > 1}.values():
-            if option.param_type_name == "option" and not option.multiple and not option.is_flag:
+            if isinstance(option, TyperOption) and not option.multiple and not option.is_flag:
                 name = option.opts[0]
                 advice = HOW_TO_JOIN.get(name, "give it once")
                 raise UsageError(f"{name} was given more than once, and only one would count: {advice}.")
