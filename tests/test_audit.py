@@ -335,6 +335,10 @@ def test_the_report_agrees_with_itself():
         inside = scores >= found.threshold if found.upwards else scores <= found.threshold
         assert inside.sum() == seen
         assert f"{seen:,}" in found.event
+    likely, rare = found.seen[:: -1 if found.upwards else 1]
+    p = least_probability(likely, 1_334, found.beta / 2)
+    q = 1 - least_probability(1_334 - rare, 1_334, found.beta / 2)
+    assert found.bound == pytest.approx(math.log(p / q))
     assert 1 < found.bound < 3
 
 

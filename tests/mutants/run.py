@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests/mutants/mutations.toml"
 REPORT = ROOT / "results/mutants.md"
 PARTS = (
+    ".ci",
     "src",
     "tests",
     "papers",
