@@ -57,7 +57,7 @@ class Counting:
 def deadly(method, domain, workload):
     if method == "dies":
         os._exit(1)
-    return make_pipeline(method, domain)
+    return make_pipeline(method, domain, workload)
 
 
 # The data.
@@ -531,9 +531,9 @@ import resource, sys, time
 from dphist.lab import data, grid
 from dphist.methods.catalogue import make_pipeline
 
-def slowly(method, domain):
+def slowly(method, domain, workload):
     time.sleep(0.02)
-    return make_pipeline(method, domain)
+    return make_pipeline(method, domain, workload)
 
 tiny = data.Source("tiny", "heaps", n=300, scale=1000)
 cells = grid.Grid((tiny,), [str(e) for e in range(1, 101)], ("points",), ("identity",), trials=3).cells()

@@ -744,19 +744,28 @@ def test_a_ledger_deleted_under_us_is_not_made_again(path):
         ledger.charge(1, **HOW)
 
 
-def test_a_ledger_replaced_under_us_is_read_anew(path, tmp_path):
-    """What was read before is believed only where the file still says so."""
+def test_a_ledger_replaced_under_us_is_refused_until_it_is_opened_again(path, tmp_path):
+    """What was read before must still be there: another ledger in its place would forget charges."""
     ledger, other = Ledger.open(path, create=True), Ledger.open(tmp_path / "other.db", create=True)
     ledger.charge("1/3", **HOW)
     for _ in range(2):
         other.charge("1/7", **HOW)
     shutil.copy(other.path, path)  # in place
-    assert ledger.spent("default") == Fraction(2, 7)
+    with pytest.raises(LedgerError, match="held before"):
+        ledger.spent("default")
+    with pytest.raises(LedgerError, match="held before"):
+        ledger.charge("1/7", **HOW)
+    assert Ledger.open(path).spent("default") == Fraction(2, 7)
+
+
+def test_the_same_ledger_in_another_file_goes_on(path, tmp_path):
+    ledger = Ledger.open(path, create=True)
     ledger.charge("1/7", **HOW)
-    other.charge("3/7", **HOW)
-    other.path.replace(path)  # another file
+    shutil.copy(path, tmp_path / "copy.db")
+    Ledger.open(tmp_path / "copy.db").charge("3/7", **HOW)
+    (tmp_path / "copy.db").replace(path)  # another file, which has every row of the first
     ledger.charge("1/7", **HOW)
-    assert ledger.spent("default") == Ledger.open(path).spent("default") == Fraction(6, 7)
+    assert ledger.spent("default") == Ledger.open(path).spent("default") == Fraction(5, 7)
 
 
 def test_places_where_no_ledger_can_be(tmp_path):
