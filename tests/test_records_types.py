@@ -642,7 +642,8 @@ def test_ctrl_c_stops_a_count(tmp_path, kind):
     table = "t" if kind == "sqlite" else None
     code = f"""
         from dphist.domain import Domain, Integers
-        from dphist.records import count, duck
+        from dphist.records import count
+        from dphist.records.engines import duck
         domain = Domain((Integers(0, 8),))
         print("ready", flush=True)
         try:
@@ -729,3 +730,44 @@ def test_a_scanner_is_counted():
     assert count(scanner(), Domain((Integers(0, 3),)), columns="a").values.tolist() == [0, 1, 2, 0]
     chosen = count(scanner(columns=["a"]), Domain((Integers(0, 3),)), columns="a", where="a > 1")
     assert chosen.values.tolist() == [0, 0, 2, 0]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("holder", ["parquet", "arrow"])
+def test_the_least_time_of_all_stops_nothing(tmp_path, unit, zone, holder):
+    if (holder, unit) == ("parquet", "s"):
+        pytest.skip("Parquet has no whole seconds")
+    ticks = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    noon = 19723 * 86400 * ticks
+    axis = Instants("2024-01-01", "2024-01-03", tz=zone)
+
+    def tally(moments: list[int], outside: str) -> np.ndarray:
+        table = pa.table({"t": pa.array(moments, pa.int64()).view(pa.timestamp(unit, tz=zone))})
+        if holder == "arrow":
+            return counts(table, axis, columns="t", outside=outside)
+        pq.write_table(table, tmp_path / "t.parquet")
+        return counts(tmp_path / "t.parquet", axis, columns="t", outside=outside)
+
+    for outside in ("drop", "clip"):
+        before = tally([noon] * 3, outside)
+        assert before.tolist() == [3, 0]
+        for far in (-(2**63), -(2**63) + 1, 2**63 - 1):
+            assert abs(tally([noon] * 3 + [far], outside) - before).sum() <= 1
+
+
+@pytest.mark.parametrize("dtype", ["string[python]", pd.StringDtype("python", na_value=np.nan)])
+@pytest.mark.parametrize("categorical", [False, True])
+def test_half_a_character_in_a_column_of_text_is_one_record(dtype, categorical):
+    def frame(cells: list[str]) -> pd.DataFrame:
+        text = pd.Series(cells, dtype=dtype)
+        return pd.DataFrame({"t": text.astype("category") if categorical else text, "n": [1] * len(cells)})
+
+    plain, odd = frame(["a", "b"]), frame(["a", "b", "\ud800"])
+    labels = Categories(("a", "b"), other=True)
+    assert counts(plain, labels, columns="t").tolist() == [1, 1, 0]
+    assert counts(odd, labels, columns="t").tolist() == [1, 1, 1]
+    assert counts(plain, Integers(0, 3), columns="n", unit="t").tolist() == [0, 2, 0, 0]
+    assert counts(odd, Integers(0, 3), columns="n", unit="t").tolist() == [0, 3, 0, 0]
+    with pytest.raises(DataError, match="is text"):  # it has a type, and keeps it
+        counts(plain, Integers(0, 3), columns="t")

@@ -124,7 +124,8 @@ class Duck(sql.Engine):
             this="epoch_ns" if fine else "epoch_us", expressions=[value if fine else moment]
         )
         per = exp.cast(exp.Literal.number(10**9 if fine else 10**6), "bigint")
-        return sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per)
+        # The least of all whole numbers cannot be rounded down: such a time has no bin.
+        return self.guard(sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per))
 
     def bound(self, rows: exp.Select, limit: int) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
@@ -231,9 +232,9 @@ def _set_zone(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
 
 
 def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, progress: bool) -> Duck:
-    from dphist.records.engines.untyped import ObjectDuck, is_object  # it builds on this module
+    from dphist.records.engines.untyped import ObjectDuck, is_written_anew  # it builds on this module
 
-    if type(data).__module__.startswith("pandas") and any(map(is_object, data.dtypes)):
+    if type(data).__module__.startswith("pandas") and any(map(is_written_anew, data.dtypes)):
         return ObjectDuck(connection, data, name, progress=progress)
     engine = Duck(connection, name, progress=progress)
     times.register(connection, SOURCE, data)

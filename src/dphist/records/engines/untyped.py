@@ -240,6 +240,8 @@ class ObjectDuck(Duck):
             raise UsageError("two columns of the table have the same name; rename one.")
         kinds = zip(self.names, frame.dtypes, strict=True)
         self.untyped = frozenset(name for name, dtype in kinds if is_object(dtype))
+        kinds = zip(self.names, frame.dtypes, strict=True)
+        self.anew = frozenset(name for name, dtype in kinds if is_written_anew(dtype))
         times.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -256,15 +258,24 @@ class ObjectDuck(Duck):
         for at, name in enumerate(self.names):
             if name in names:
                 cells = frame.iloc[:, at].array
-                text = name in self.untyped
+                text = name in self.anew
                 made[name] = pandas.array([written(c) for c in cells], dtype="string") if text else cells
         return pandas.DataFrame(made)
 
 
 def is_object(dtype: Any) -> bool:
     """Say whether a pandas type promises nothing about its values."""
+    return str(_of_values(dtype)) == "object"
+
+
+def is_written_anew(dtype: Any) -> bool:
+    """Say whether values are Python objects: also of a type for text, which may be half a character."""
+    return is_object(dtype) or getattr(_of_values(dtype), "storage", "") == "python"
+
+
+def _of_values(dtype: Any) -> Any:
     categories = getattr(dtype, "categories", None)
-    return str(dtype if categories is None else categories.dtype) == "object"
+    return dtype if categories is None else categories.dtype
 
 
 def _cut(part: BinaryIO) -> None:
