@@ -359,7 +359,7 @@ def test_nested_provenance_is_refused(tmp_path, field, levels):
 def test_provenance_of_any_plain_kind_is_read_shown_and_drawn(tmp_path):
     for value in (nested(60), {"a": {"b": [None, 1.5, True]}}, None, 7, [["x"], {"y": 1}], "text"):
         provenance = {"column": value, "where": value, "source": value, "outside": value}
-        file = released(["a", "b"], provenance=provenance).save(tmp_path / "r.json")
+        file = released(["a", "b"], provenance=provenance).save(tmp_path / "r.json", overwrite=True)
         again = dphist.load(file)
         assert json.loads(again.to_json())["provenance"]["where"] == value
         assert again.plot().to_svg().startswith("<svg")

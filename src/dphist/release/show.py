@@ -209,7 +209,7 @@ def draw(
 
 def _note(release: Release, *, known: bool) -> str:
     """Return what a picture says of its errors: that they are not known and why, and what is left out."""
-    why = release.error.words.removeprefix("no interval: ").rstrip(".")
+    why = release.error.description.removeprefix("no interval: ").rstrip(".")
     unknown = "" if known else f"How far these values are off is not known: {why}."
     return f"{unknown} {release.bounding}".strip()
 
