@@ -817,7 +817,6 @@ def test_bad_arguments(options, error, words):
     [
         (np.array(["a", "b"]), "text"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "datetime64"),
-        ([[1, 2], [3]], "ragged|flat"),
         (np.zeros((2, 2)), "flat"),
         (np.array([1j]), "complex"),
         ({"x": [1]}, "dict"),

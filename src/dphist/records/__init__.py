@@ -232,8 +232,8 @@ def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tup
         return None, columns
     if hasattr(data, "to_frame") and not hasattr(data, "columns"):  # a pandas or polars Series, or an Index
         return data.to_frame(name=_VALUE), columns or (_VALUE,)
-    named = hasattr(data, "schema") or hasattr(data, "projected_schema")  # the latter of a Scanner
-    if package == "pyarrow" and not named:  # an Arrow array
+    named = ("schema", "projected_schema")  # of a table; of a Scanner
+    if package == "pyarrow" and not any(hasattr(data, name) for name in named):  # an Arrow array
         import pyarrow
 
         return pyarrow.table({_VALUE: data}), columns or (_VALUE,)
