@@ -725,14 +725,14 @@ calm = settings(
 @given(releases())
 def test_json_and_parquet_come_back_equal(tmp_path, release):
     for ending in (".json", ".parquet"):
-        path = release.save(tmp_path / f"r{ending}")
+        path = release.save(tmp_path / f"r{ending}", overwrite=True)
         back = load(path)
         assert back == release
         assert back.to_dict() == release.to_dict()
         np.testing.assert_array_equal(back.raw, release.raw)
         np.testing.assert_array_equal(back.values(), release.values())
     assert json.loads((tmp_path / "r.json").read_text("ascii")) == release.to_dict()
-    release.save(tmp_path / "r.csv")
+    release.save(tmp_path / "r.csv", overwrite=True)
     repr(release)
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []
 
