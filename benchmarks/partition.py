@@ -28,7 +28,8 @@ from dphist.kernels.partition import changepoints, costs, deviations, l1_search,
 from dphist.lab.data import DPBENCH
 from dphist.methods.catalogue import choose, make_pipeline
 from dphist.methods.pipeline import Pipeline
-from dphist.steps import formulas, partition
+from dphist.steps import partition
+from dphist.steps.partition import formulas
 from dphist.uncertainty import noise_law
 
 EPSILONS = ("0.01", "0.1", "1")

@@ -30,7 +30,7 @@ from dphist.methods.pipeline import Pipeline, Split
 from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts
 from dphist.privacy.l1 import noisy_partition
-from dphist.steps import bisect, iterative, partition
+from dphist.steps import estimate, partition
 from dphist.steps.protocols import Partitioner
 from papers.claims import Judge, listing
 from papers.look import Look, Row, measured
@@ -126,7 +126,7 @@ def build(name: str, domain: Domain, workload: Workload | None = None) -> Pipeli
     """Return the pipeline of a name; ``mwem@30`` is MWEM with 30 rounds."""
     base, _, rounds = name.partition("@")
     if rounds:
-        return Pipeline(estimate=iterative.Mwem(rounds=int(rounds)), name=base)
+        return Pipeline(estimate=estimate.Mwem(rounds=int(rounds)), name=base)
     return make_pipeline(name, domain, workload)
 
 
@@ -188,7 +188,7 @@ def partitions(sources: Sequence[Source], trials: int) -> list[Row]:
     steps: dict[str, Partitioner] = {
         "dawa": partition.L1(),
         "dawa-all": partition.L1(candidates="all"),
-        "php": bisect.PHp(),
+        "php": partition.PHp(),
         "dawa2": partition.Splits(),
     }
     half = Split(partition=Fraction(1, 2), estimate=Fraction(1, 2))

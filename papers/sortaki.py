@@ -22,7 +22,8 @@ from dphist.lab.data import Source, folder
 from dphist.lab.grid import Cell
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline, Split
-from dphist.steps import formulas, partition
+from dphist.steps import partition
+from dphist.steps.partition import formulas
 from papers import tables
 from papers.look import Look, Row, measured
 from papers.runner import Facts, Report, Run, draw, made_up

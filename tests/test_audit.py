@@ -230,7 +230,9 @@ def test_every_question_of_a_method_is_audited():
 
 
 def catalogue(method, epsilon):
-    plan = Plan(bins=Domain((Integers(0, 7),)), epsilon=epsilon, method=method)
+    line, grid = Domain((Integers(0, 7),)), Domain((Integers(0, 3), Integers(0, 1)))
+    bins = line if 1 in CATALOGUE[method].dimensions else grid
+    plan = Plan(bins=bins, epsilon=epsilon, method=method)
 
     def mechanism(counts, trial):
         curator = Curator.simulated(Counts(counts, plan.domain), epsilon=plan.budget, seed=trial)

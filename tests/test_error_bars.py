@@ -40,13 +40,13 @@ KINDS = {
     "estimate.Tree": {"tree totals"},
     "estimate.WorkloadTree": {"tree totals"},
     "estimate.Hats": {"hat totals"},
-    "transforms.FineMeans": {"fine totals"},
-    "transforms.Privelet": {"wavelet totals"},
-    "transforms.Efpa": {"unknown"},
-    "iterative.Mwem": {"unknown"},
-    "grids.AdaptiveGrid": {"unknown"},
-    "grids.QuadTree": {"tree totals", "unknown"},
-    "grids.HybridTree": {"tree totals", "unknown"},
+    "estimate.FineMeans": {"fine totals"},
+    "estimate.Privelet": {"wavelet totals"},
+    "estimate.Efpa": {"unknown"},
+    "estimate.Mwem": {"unknown"},
+    "estimate.AdaptiveGrid": {"unknown"},
+    "estimate.QuadTree": {"tree totals", "unknown"},
+    "estimate.HybridTree": {"tree totals", "unknown"},
 }
 
 

@@ -11,9 +11,8 @@ import dphist
 from dphist.domain import Domain, Integers
 from dphist.errors import UsageError
 from dphist.methods import catalogue
-from dphist.steps import formulas
-from dphist.steps.formulas import Ahp, Constant, Halves, Logarithmic, Unbiased, public_noise
-from dphist.steps.partition import Optimal
+from dphist.steps.partition import Optimal, formulas
+from dphist.steps.partition.formulas import Ahp, Constant, Halves, Logarithmic, Unbiased, public_noise
 from dphist.uncertainty import noise_law
 
 SCALES = (0.3, 1.0, 4.0, 40.0)

@@ -21,6 +21,7 @@ from dphist import kernels
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
+from dphist.kernels.trees.tree import make_tree
 from dphist.methods import catalogue, rehearsal
 from dphist.methods.catalogue import CATALOGUE
 from dphist.methods.pipeline import Pipeline
@@ -41,6 +42,7 @@ def compiled():
 def forget():
     """Bring the process back to where nothing is compiled; what is on disk stays there."""
     rehearsal._rehearsed.clear()
+    make_tree.cache_clear()  # a tree that is remembered takes no loop to grow
     for loop in kernels.LOOPS:
         loop._reset_overloads()
 
@@ -201,7 +203,8 @@ def container(tmp_path_factory):
     """Return an environment whose packages cannot be written and whose user has no home, also for root."""
     root = tmp_path_factory.mktemp("container")
     shutil.copytree(SOURCE, root / "dphist", ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "dphist" / "kernels" / "__pycache__").write_text("a file, where numba would make a folder")
+    for folder in {loops.parent for loops in (root / "dphist" / "kernels").rglob("*.py")}:
+        (folder / "__pycache__").write_text("a file, where numba would make a folder")
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "XDG_", "DPHIST_"))}
     return keep | {"PYTHONPATH": str(root), "HOME": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -25,8 +25,9 @@ from dphist.privacy import queries as scores
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.queries import Boxes, Fourier, Haar, OnGroups
-from dphist.steps import bisect, estimate, formulas, grids, initialize, iterative, partition, transforms
-from dphist.steps.protocols import Step
+from dphist.steps import estimate, initialize, partition
+from dphist.steps.estimate import grids
+from dphist.steps.partition import formulas
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import TreeTotals, Unknown, WaveletTotals
 from dphist.uncertainty.reading import error_model_from_dict
@@ -42,9 +43,7 @@ def _same_data_whatever_ran_before():
 
 RIVALS = ["noisefirst", "structurefirst", "php", "efpa", "gs", "privelet", "geometric-tree", "mwem", "dpcube",
           "quadtree", "hybridtree", "uniformgrid", "adaptivegrid"]  # fmt: skip
-MODULES = (transforms, iterative, bisect, grids)
-COMPONENTS = [c() for m in MODULES for c in vars(m).values()
-              if isinstance(c, type) and issubclass(c, Step) and c.__module__ == m.__name__]  # fmt: skip
+COMPONENTS = [c() for slot in (partition, estimate) for c in map(vars(slot).get, slot.__all__)]
 
 
 def curator_of(x, epsilon=1, seed=0):
@@ -376,24 +375,26 @@ class TestSelection:
         assert np.asarray(values) == pytest.approx(self.STEPS, abs=1e-6)
 
     def test_php_stops_where_cutting_costs_more_than_it_saves(self):
-        groups = bisect.PHp(rounds=20)(
+        groups = partition.PHp(rounds=20)(
             curator_of(self.STEPS, SURE), None, None, share=Fraction(1, 2), later=Fraction(1, 2)
         )
         assert groups.starts.tolist() == [0, 10, 30, 44, 64]
 
     def test_structurefirst_makes_no_more_groups_than_asked(self):
         for most in (2, 3, 9):
-            groups = bisect.StructureFirst(groups=most)(
+            groups = partition.StructureFirst(groups=most)(
                 curator_of(self.STEPS, 1), None, None, share=Fraction(1), later=Fraction(0)
             )
             assert groups.k <= most
 
     def test_groups_of_one_size(self):
-        cut = bisect.FixedSize(size=4)(
+        cut = partition.FixedSize(size=4)(
             curator_of(np.arange(10)), None, None, share=Fraction(0), later=Fraction(1)
         )
         assert cut.starts.tolist() == [0, 4, 8, 10]
-        cut = bisect.FixedSize()(curator_of(np.arange(100)), None, None, share=Fraction(0), later=Fraction(1))
+        cut = partition.FixedSize()(
+            curator_of(np.arange(100)), None, None, share=Fraction(0), later=Fraction(1)
+        )
         assert set(cut.sizes) == {10}
 
     def test_efpa_keeps_few_frequencies_of_a_wave_and_spends_both_halves(self):
@@ -435,7 +436,7 @@ class TestMwem:
     def test_without_noise_and_with_rounds_enough_the_counts_are_found(self):
         for asked, start in itertools.product(("points", "prefixes", "ranges"), range(4)):
             x = np.random.default_rng(start).integers(20, 100, 16)
-            method = Pipeline(estimate=iterative.Mwem(rounds=60, passes=400))
+            method = Pipeline(estimate=estimate.Mwem(rounds=60, passes=400))
             values = dphist.simulate(x, epsilon=SURE, method=method, workload=asked)[0]
             # Scores are whole numbers, so what is off by little is not asked again; 1e-9 is for rounding.
             assert np.asarray(values) == pytest.approx(x, abs=1.5 + 1e-9)
@@ -445,7 +446,7 @@ class TestMwem:
         queries = workload.make_workload("random:200", 64)
         worst = []
         for rounds in (1, 4, 16):
-            method = Pipeline(estimate=iterative.Mwem(rounds=rounds))
+            method = Pipeline(estimate=estimate.Mwem(rounds=rounds))
             values = dphist.simulate(x, epsilon=SURE, method=method, workload=queries)[0]
             worst.append(queries.max_absolute_error(np.asarray(values) - x))
         assert worst[0] > 2 * worst[1] > 4 * worst[2]
@@ -524,7 +525,7 @@ class TestGrids:
         for total, side in ((1000, 10), (100_000, 31), (10**7, 64)):
             x = np.zeros((64, 64), int)
             x[1, 1] = total
-            groups = grids.UniformGrid()(
+            groups = partition.UniformGrid()(
                 curator_of(x, "1/10"), None, None, share=Fraction(1, 20), later=Fraction(19, 20)
             )
             assert groups.k == pytest.approx(side**2, rel=0.1)
@@ -540,7 +541,7 @@ class TestGrids:
 
     def test_an_adaptive_grid_fits_both_rounds_by_least_squares(self):
         x = RNG.integers(0, 300, (12, 12))
-        step = grids.AdaptiveGrid(least=2)
+        step = estimate.AdaptiveGrid(least=2)
         values = dphist.simulate(x, epsilon=SURE, method=Pipeline(estimate=step))[0]
         assert np.asarray(values) == pytest.approx(x.ravel(), abs=1e-6)
         seen = Recorded(curator_of(x, "1/2"))
@@ -576,15 +577,15 @@ class TestGrids:
 
 def test_components_refuse_senseless_settings():
     for make in (
-        lambda: bisect.PHp(rounds=0),
-        lambda: bisect.StructureFirst(groups=1),
-        lambda: bisect.FixedSize(size=0),
-        lambda: iterative.Mwem(rounds=0),
-        lambda: grids.KdGrid(xi=0),
-        lambda: grids.UniformGrid(constant=0),
-        lambda: grids.AdaptiveGrid(least=0),
-        lambda: grids.QuadTree(ratio=0),
-        lambda: grids.HybridTree(choosing=Fraction(1)),
+        lambda: partition.PHp(rounds=0),
+        lambda: partition.StructureFirst(groups=1),
+        lambda: partition.FixedSize(size=0),
+        lambda: estimate.Mwem(rounds=0),
+        lambda: partition.KdGrid(xi=0),
+        lambda: partition.UniformGrid(constant=0),
+        lambda: estimate.AdaptiveGrid(least=0),
+        lambda: estimate.QuadTree(ratio=0),
+        lambda: estimate.HybridTree(choosing=Fraction(1)),
         lambda: Fourier(8, 6, 4),
         lambda: Fourier(8, 2, 0),
     ):
@@ -595,12 +596,12 @@ def test_components_refuse_senseless_settings():
 def test_new_components_go_with_the_others():
     x = RNG.integers(0, 30, 64)
     for groups, final in itertools.product(
-        [partition.Greedy(), bisect.FixedSize(), grids.KdGrid()],
-        [transforms.Privelet(), transforms.Efpa(), iterative.Mwem(), grids.AdaptiveGrid(), estimate.Tree()],
+        [partition.Greedy(), partition.FixedSize(), partition.KdGrid()],
+        [estimate.Privelet(), estimate.Efpa(), estimate.Mwem(), estimate.AdaptiveGrid(), estimate.Tree()],
     ):
         mixed = Pipeline(
             initialize=initialize.Noisy(), order=dphist.steps.order.ByNoisyCount(), partition=groups,
             estimate=final, split=Split(initialize="0.5", estimate="0.5"),
         )  # fmt: skip
         assert np.isfinite(dphist.simulate(x, epsilon=1, method=mixed, workload="random:30")).all()
-    assert dataclasses.replace(bisect.PHp(), rounds=3).rounds == 3
+    assert dataclasses.replace(partition.PHp(), rounds=3).rounds == 3

@@ -16,7 +16,8 @@ from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.queries import Hats
-from dphist.steps import estimate, formulas, initialize, order, partition
+from dphist.steps import estimate, initialize, order, partition
+from dphist.steps.partition import formulas
 from dphist.uncertainty.models import HatTotals, TreeTotals
 from dphist.uncertainty.reading import error_model_from_dict
 

@@ -9,6 +9,7 @@ whatever goes wrong with the kept files is no more than a reason to compile.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -34,10 +35,10 @@ def kernel(function: _Function) -> _Function:
 
 def place() -> Path | None:
     """Return the folder in which compiled loops are kept; None if there is none that can be written."""
-    import dphist.kernels.transforms.weights  # noqa: F401 - any of the modules: the loops of all are kept in one folder
+    import dphist.kernels.transforms.weights  # noqa: F401 - any of the modules: the loops lie together
 
-    path = LOOPS[0].stats.cache_path
-    return None if path is None else Path(path)
+    paths = [loop.stats.cache_path for loop in LOOPS]
+    return None if None in paths else Path(os.path.commonpath(paths))
 
 
 @contextmanager

@@ -17,17 +17,8 @@ from dphist.domain import Domain
 from dphist.domain.workload import Kind, Workload, kind_of
 from dphist.errors import UsageError, did_you_mean
 from dphist.methods.pipeline import Pipeline, Split
-from dphist.steps import (
-    bisect,
-    estimate,
-    formulas,
-    grids,
-    initialize,
-    iterative,
-    order,
-    partition,
-    transforms,
-)
+from dphist.steps import estimate, initialize, order, partition
+from dphist.steps.partition import formulas
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
@@ -228,14 +219,14 @@ def _hb(domain: Domain) -> Pipeline:
 def _dpcube(domain: Domain) -> Pipeline:
     return Pipeline(
         initialize=initialize.Noisy(),
-        partition=grids.KdGrid(),
+        partition=partition.KdGrid(),
         estimate=estimate.LeastSquares(),
         split=Split(initialize=F("0.5"), estimate=F("0.5")),
     )
 
 
 def _uniformgrid(domain: Domain) -> Pipeline:
-    return Pipeline(partition=grids.UniformGrid(), split=Split(partition=F("0.05"), estimate=F("0.95")))
+    return Pipeline(partition=partition.UniformGrid(), split=Split(partition=F("0.05"), estimate=F("0.95")))
 
 
 def _auto(domain: Domain, workload: Workload | None = None) -> Pipeline:
@@ -306,7 +297,7 @@ METHODS = (
         f"{_DWORK}; Ghosh, Roughgarden, Sundararajan, STOC 2009", lambda d: Pipeline(), data_dependent=False,
         intervals="exact", usual=_BOTH),
     _baseline("laplace", "As identity with continuous noise, as published: to repeat the papers' baselines.",
-        _DWORK, lambda d: Pipeline(estimate=transforms.FineMeans()), data_dependent=False, intervals="exact"),
+        _DWORK, lambda d: Pipeline(estimate=estimate.FineMeans()), data_dependent=False, intervals="exact"),
     _baseline("uniform", "One noisy total spread evenly over all bins: the other extreme, for tiny budgets.",
         "Hay, Machanavajjhala, Miklau, Chen, Zhang, SIGMOD 2016 (baseline)",
         lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
@@ -344,7 +335,7 @@ METHODS = (
         _ENGINEERING, lambda d: _sorted(_S2, _MEANS, F("0.65")), usual=_BOTH),
     _sorting("gs", "Bins ordered privately, groups of one fixed size.",
         "Kellaris, Papadopoulos, PVLDB 2013 (GS, without sampling)",
-        lambda d: _sorted(bisect.FixedSize(), _MEANS, F("0.5"))),
+        lambda d: _sorted(partition.FixedSize(), _MEANS, F("0.5"))),
     _runs("gahp", "AHP's greedy groups of neighbouring bins, nothing sorted.",
         _SORTAKI, lambda d: _along(d, _GREEDY, _MEANS, F("0.5")), time="O(n)"),
     _runs("dpc", "DPCube's kd-tree groups of neighbours, rough and fresh means weighted.",
@@ -366,10 +357,10 @@ METHODS = (
         _XU, lambda d: replace(_NOISEFIRST, order=_line(d)), time="near-linear", intervals="none",
         usual=_LINES),
     _runs("structurefirst", "Boundaries by private selection; one mean per group.",
-        _XU, lambda d: _selected(d, bisect.StructureFirst()), cost="quadratic",
+        _XU, lambda d: _selected(d, partition.StructureFirst()), cost="quadratic",
         time="O(n m + k m^2) per boundary", suits=_SHORT),
     _runs("php", "Recursive bisection by private selection; one mean per group.",
-        _ACS, lambda d: _selected(d, bisect.PHp()), time="O(n log^2 n)", suits=_SHORT),
+        _ACS, lambda d: _selected(d, partition.PHp()), time="O(n log^2 n)", suits=_SHORT),
     _runs_tree("s1+mm", "s1's groups, a tree for all ranges.",
         _ENGINEERING, lambda d: _smoothed(d, _S1, _MM), suits=("ranges",), **_ALL_INTERVALS),
     _runs_tree("sa+mm", "sa's groups, a tree for all ranges.",
@@ -414,28 +405,28 @@ METHODS = (
     _trees("geometric-tree", "A binary tree whose budgets grow towards the leaves, made consistent.",
         _CORMODE, lambda d: _tree(d, _GROWING), suits=_SHORT),
     _transform("efpa", "The lowest Fourier frequencies, their number chosen privately.",
-        _ACS, lambda d: _tree(d, transforms.Efpa()), cost="quadratic", time="O(n m)", suits=_SHORT,
+        _ACS, lambda d: _tree(d, estimate.Efpa()), cost="quadratic", time="O(n m)", suits=_SHORT,
         intervals="none", usual=_LINES),
     _transform("privelet", "Haar wavelet coefficients with level weights, along both axes of a grid.",
-        "Xiao, Wang, Gehrke, ICDE 2010 (Privelet)", lambda d: Pipeline(estimate=transforms.Privelet()),
+        "Xiao, Wang, Gehrke, ICDE 2010 (Privelet)", lambda d: Pipeline(estimate=estimate.Privelet()),
         data_dependent=False, time="O(n)", suits=_LONG, intervals="normal", usual=_BOTH),
     _selection("mwem",
         "Ten rounds: privately pick the worst-answered query, measure it, update by multiplicative weights.",
-        "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)", lambda d: Pipeline(estimate=iterative.Mwem()),
+        "Hardt, Ligett, McSherry, NIPS 2012 (MWEM)", lambda d: Pipeline(estimate=estimate.Mwem()),
         cost="repeated", time="O(n + m) per round", suits=_ANY, intervals="none"),
     _grid("dpcube", "Noisy cells, a kd-tree over them, least squares of both rounds.",
         "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)", _dpcube, time="O(n) per level", suits=_SHORT,
         intervals="none", usual=_PLANES),
     _grid("quadtree", "A quadtree of totals with budgets that grow towards the cells, made consistent.",
-        _CORMODE, lambda d: Pipeline(estimate=grids.QuadTree()), dimensions=_PLANES, data_dependent=False,
+        _CORMODE, lambda d: Pipeline(estimate=estimate.QuadTree()), dimensions=_PLANES, data_dependent=False,
         intervals="normal", usual=_PLANES),
     _grid("hybridtree", "A quadtree whose upper cuts are private medians.",
-        _CORMODE, lambda d: Pipeline(estimate=grids.HybridTree()), dimensions=_PLANES, intervals="none",
+        _CORMODE, lambda d: Pipeline(estimate=estimate.HybridTree()), dimensions=_PLANES, intervals="none",
         usual=_PLANES),
     _grid("uniformgrid", "Equal boxes, as many as a noisy total allows, one noisy total each.",
         _GRIDS, _uniformgrid, time="O(n)", usual=_BOTH),
     _grid("adaptivegrid", "A coarse grid, refined where its noisy counts are large.",
-        _GRIDS, lambda d: Pipeline(estimate=grids.AdaptiveGrid()), time="O(n)", intervals="none",
+        _GRIDS, lambda d: Pipeline(estimate=estimate.AdaptiveGrid()), time="O(n)", intervals="none",
         usual=_BOTH),
 )
 # fmt: on

@@ -212,7 +212,10 @@ def _share(value: object, name: str) -> Fraction:
 
 
 def _name(step: object) -> str:
-    return f"{type(step).__module__.rpartition('.')[2]}.{type(step).__name__}"
+    """Return the slot and the class of a component of ours, the module and the class of another's."""
+    module = type(step).__module__
+    ours = module.startswith("dphist.steps.")
+    return f"{module.split('.')[2 if ours else -1]}.{type(step).__name__}"
 
 
 def _describe(step: object) -> dict[str, Any]:

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Estimated
+from dphist.steps.protocols import WIDEST_SCALE, Estimated
 from dphist.uncertainty import constants, noise_law
 from dphist.uncertainty.bias import fit_bias, isotonic_sums, poisson_mean_deviation
 from dphist.uncertainty.calibrated import Calibrated, RoughCounts, Runs
 from dphist.uncertainty.total_noise import ApproximateNoise, TotalNoise
-
-_WIDEST = 2.0**38  # the widest noise that the sampler is asked for
 
 
 def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: Fraction) -> Estimated:
@@ -77,7 +75,7 @@ def _distances(
 ) -> tuple[Floats, float]:
     """Return the noisy sums of |total of a piece - target|, one per class, and the scale of their noise."""
     grid = constants.GRID_OF_DISTANCES
-    while grid > 1 and curator.scale(share) * grid > _WIDEST:
+    while grid > 1 and curator.scale(share) * grid > WIDEST_SCALE:
         grid //= 2
     centres = np.clip(np.rint(targets * grid), -(2.0**60), 2.0**60).astype(np.int64)
     noisy = curator.measure_distances(pieces, centres, classes, grid=grid, share=share)

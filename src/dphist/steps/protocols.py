@@ -20,6 +20,8 @@ from dphist.uncertainty.models import ErrorModel
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
+WIDEST_SCALE = 2.0**38  # of the noise that a step plans with; the sampler draws up to 2^40
+
 Rough: TypeAlias = Noisy | None  # noisy counts, one per bin, or nothing
 Order: TypeAlias = Ints | None  # the bins in order; None is the domain's own
 

@@ -1,4 +1,4 @@
-"""Step 4 by turns: find what is answered worst, measure it, believe it."""
+"""Values found by turns: find what is answered worst, measure it, believe it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 4: a value for every bin."""
+"""Overlapping totals, of the nodes of a tree or of triangles, made to agree by least squares."""
 
 from __future__ import annotations
 
@@ -13,84 +13,14 @@ from dphist.domain.groups import Floats, Groups, Ints
 from dphist.domain.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Estimated, Rough, Step, needed, variance
-from dphist.uncertainty.models import GroupTotals, HatTotals, TreeTotals, Unknown
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
+from dphist.uncertainty.models import HatTotals, TreeTotals
 
 if TYPE_CHECKING:
     from dphist.kernels.trees import tree as trees
 
-_WIDEST = 2.0**38
 _RESERVE = 0.02
 _MOST_COMPARED = 1 << 16  # bins up to which hats are compared with the tuned tree: half a second
-
-_TWICE_USED = (
-    "the groups were chosen by the same noisy counts that enter the values, which hides part of the error"
-)
-
-
-@dataclass(frozen=True)
-class GroupMeans(Step):
-    """One noisy total per group, spread evenly over its bins (AHP, Zhang et al. 2014, with one draw)."""
-
-    spends: ClassVar[bool] = True
-    calibrates: ClassVar[bool] = True
-
-    def __call__(
-        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
-    ) -> Estimated:
-        """Measure the groups and divide by their sizes; a group's noise is drawn once, not per bin."""
-        noisy = curator.measure(groups, share=share)
-        return Estimated(groups.means(noisy.values), GroupTotals(groups, noisy.scale))
-
-
-@dataclass(frozen=True)
-class RoughMeans(Step):
-    """The means of the rough counts of each group, at no further cost (NoiseFirst, Xu et al. 2013)."""
-
-    needs_rough: ClassVar[bool] = True
-
-    def __call__(
-        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
-    ) -> Estimated:
-        """Average what was measured already."""
-        return Estimated(groups.means(groups.totals(needed(rough).values)), Unknown(_TWICE_USED))
-
-
-@dataclass(frozen=True)
-class WeightedMeans(Step):
-    """SORTaki's finalizer WAF: rough counts and a fresh total, weighted by their variances (eq. 3)."""
-
-    spends: ClassVar[bool] = True
-    calibrates: ClassVar[bool] = True
-    needs_rough: ClassVar[bool] = True
-
-    def __call__(
-        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
-    ) -> Estimated:
-        """Average the two means of each group: variances final/size^2 and rough/size, both exact."""
-        old, new = needed(rough), curator.measure(groups, share=share)
-        sizes = groups.sizes
-        fresh, before = sizes / variance(new.scale), 1 / variance(old.scale)
-        total = (fresh * new.values + before * groups.totals(old.values)) / (fresh + before)
-        noise = sizes / (fresh + before)
-        return Estimated(groups.spread(total / sizes), Unknown(_TWICE_USED), noise=noise)
-
-
-@dataclass(frozen=True)
-class LeastSquares(Step):
-    """DPCube's estimate: the cells that agree best with their rough counts and the groups' fresh totals."""
-
-    spends: ClassVar[bool] = True
-    needs_rough: ClassVar[bool] = True
-
-    def __call__(
-        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
-    ) -> Estimated:
-        """Spread what a fresh total differs by evenly over its cells: the closed form of least squares."""
-        old, new = needed(rough), curator.measure(groups, share=share)
-        gap = new.values - groups.totals(old.values)
-        step = gap / (groups.sizes + variance(new.scale) / variance(old.scale))
-        return Estimated(old.values + groups.spread(step), Unknown(_TWICE_USED))
 
 
 @dataclass(frozen=True)
@@ -192,7 +122,7 @@ class Hats(Step):
         kinds: dict[type[Workload], str] = {AllRanges: "all-ranges", Prefixes: "prefixes"}
         queries, n = kinds.get(type(workload)), groups.n
         # A record has weight 2^12 in the queries, so their noise is that much wider.
-        too_wide = curator.scale(share) * 2.0**12 > _WIDEST
+        too_wide = curator.scale(share) * 2.0**12 > WIDEST_SCALE
         fits = n >= 32 and groups.are_singletons and groups.order is None and not too_wide
         if fits and queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
             queries = "all-ranges" if _hats_win(workload) else None
@@ -227,7 +157,7 @@ def measured_tree(
     from dphist.kernels.trees import tree as trees
 
     # A node with so little of the budget would be noise alone, and wider than the sampler draws.
-    weights = np.where(weights * _WIDEST < curator.scale(share), 0.0, weights)
+    weights = np.where(weights * WIDEST_SCALE < curator.scale(share), 0.0, weights)
     parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
     if not parts.any():
         parts[tree.leaf] = trees.WHOLE

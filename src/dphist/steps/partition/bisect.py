@@ -1,8 +1,7 @@
-"""Step 3 by private selection: boundaries chosen one after the other; and groups of one size."""
+"""Groups found by private selection: boundaries chosen one after the other, each paid for."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -85,26 +84,3 @@ class StructureFirst(Step):
             end = min(end, curator.choose(LastCut(edges, end, pieces, order), share=share / (most - 1)))
             starts.append(int(edges[end]))
         return Groups(np.unique(starts), order)
-
-
-@dataclass(frozen=True)
-class FixedSize(Step):
-    """Groups of one size, in order (GS, Kellaris and Papadopoulos 2013, without sampling).
-
-    Args:
-        size: of a group; None is the square root of the number of bins, up to 100, AHP's choice for it.
-    """
-
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise UsageError(f"a group has at least one bin, not {self.size}.")
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Cut after every so many bins; the last group may be smaller."""
-        n = curator.domain.n
-        size = self.size or min(math.isqrt(n), 100)
-        return Groups(np.append(np.arange(0, n, size), n), order)

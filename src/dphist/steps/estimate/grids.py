@@ -1,4 +1,4 @@
-"""Methods for grids: trees of boxes, and grids that are coarser where there is less. A line is one column."""
+"""Trees of boxes, and grids that are finer where there are more records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from dphist.domain.groups import Groups, Ints
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.estimate import measured_tree
-from dphist.steps.protocols import Estimated, Order, Rough, Step, needed, variance
+from dphist.steps.estimate.trees import measured_tree
+from dphist.steps.partition.grids import (
+    boxes_of_side,
+    boxes_per_side,
+    check_grid,
+    groups_of,
+    rows_and_columns,
+)
+from dphist.steps.protocols import Estimated, Rough, Step, variance
 from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
@@ -25,66 +32,8 @@ if TYPE_CHECKING:
 _TOTAL = Fraction(1, 20)  # of a share, for the noisy total that sets a grid's size
 _UNEVEN = "the boxes of this tree are of uneven sizes; the variances of its values are not worked out here"
 _REFINED = "the finer grid was chosen by noisy counts that enter the values, which hides part of the error"
-
 Boxes = tuple[Ints, Ints, Ints, Ints]  # first row, last row + 1, first column, last column + 1
 Cut = Callable[[Ints, int, Boxes], Ints]  # each box's level, the axis, the boxes -> where each is cut
-
-
-@dataclass(frozen=True)
-class KdGrid(Step):
-    """DPCube's boxes: cut in two while the rough counts of a box vary by more than xi (Xiao et al. 2012).
-
-    Args:
-        xi: the variance that is left alone, in variances of the rough noise.
-    """
-
-    needs_rough: ClassVar[bool] = True
-    xi: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.xi) and self.xi > 0):
-            raise UsageError(f"xi must be a number above 0, not {self.xi!r}.")
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Cut where the sum of squares falls most; no further budget."""
-        from dphist.kernels.partition import clusters
-
-        noisy = needed(rough)
-        threshold = self.xi * float(np.max(variance(noisy.scale)))
-        if order is not None:
-            return Groups(clusters.kd_splits(noisy.values[order], threshold=threshold), order)
-        return _grouped(clusters.kd_grid(noisy.values.reshape(_shape(curator)), threshold=threshold))
-
-
-@dataclass(frozen=True)
-class UniformGrid(Step):
-    """Equal boxes, about sqrt(N epsilon/10) to a side, N a noisy total (Qardaji et al. 2013).
-
-    Args:
-        constant: the 10 above.
-        least: how many boxes a side has at least, if it has the cells.
-    """
-
-    spends: ClassVar[bool] = True
-    constant: float = 10.0
-    least: int = 10
-
-    def __post_init__(self) -> None:
-        _check_grid(self.constant, self.least)
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Measure the total, and from it work out the grid."""
-        total = curator.measure(Groups.whole(curator.domain.n), share=share).values[0]
-        side = max(int(_side(curator, total, later, self.constant)), self.least)
-        if order is not None:  # runs of a line: as many as there would be boxes
-            n = curator.domain.n
-            return Groups(np.searchsorted(_lines(n, side * side), np.arange(min(side * side, n) + 1)), order)
-        rows, columns = (_lines(cells, side) for cells in _shape(curator))
-        return _grouped(rows[:, None] * (columns[-1] + 1) + columns)
 
 
 @dataclass(frozen=True)
@@ -99,26 +48,26 @@ class AdaptiveGrid(Step):
     least: int = 10
 
     def __post_init__(self) -> None:
-        _check_grid(self.constant, self.least)
+        check_grid(self.constant, self.least)
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Measure both grids and make them agree by least squares."""
-        shape, half = _shape(curator), share * (1 - _TOTAL) / 2
+        shape, half = rows_and_columns(curator), share * (1 - _TOTAL) / 2
         total = curator.measure(Groups.whole(curator.domain.n), share=share * _TOTAL).values[0]
-        side = max(-(-int(_side(curator, total, 2 * half, self.constant)) // 4), self.least)
-        rows, columns = (_lines(cells, side) for cells in shape)
+        side = max(-(-int(boxes_per_side(curator, total, 2 * half, self.constant)) // 4), self.least)
+        rows, columns = (boxes_of_side(cells, side) for cells in shape)
         wide = int(columns[-1]) + 1
-        coarse = _grouped(rows[:, None] * wide + columns)
+        coarse = groups_of(rows[:, None] * wide + columns)
         first = curator.measure(coarse, share=half)
-        sides = _side(curator, first.values, half, self.constant / 2).reshape(-1, wide)
+        sides = boxes_per_side(curator, first.values, half, self.constant / 2).reshape(-1, wide)
         (down, row), (across, column) = _inner(rows, sides), _inner(columns, sides.T)
         counts = (down * across.T).ravel()  # fine boxes in each coarse one
         starts = np.cumsum(counts) - counts
         labels = starts.reshape(-1, wide)[rows][:, columns] + column[:, rows].T
         labels += row[:, columns] * across.T[rows][:, columns]
-        fine = _grouped(labels)
+        fine = groups_of(labels)
         second = curator.measure(fine, share=half)
         # As in estimate.LeastSquares: a coarse total's disagreement is spread evenly over its fine boxes.
         gap = first.values - np.add.reduceat(second.values, starts)
@@ -151,7 +100,7 @@ class QuadTree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Halve both sides until boxes are cells."""
-        tree, order = _grow(_shape(curator), lambda levels, axis, boxes: _middle(axis, boxes))
+        tree, order = _grow(rows_and_columns(curator), lambda levels, axis, boxes: _middle(axis, boxes))
         return _fitted(curator, tree, order, self.ratio, share)
 
 
@@ -184,7 +133,7 @@ class HybridTree(Step):
         """Choose the upper cuts, then measure with all that is left."""
         from dphist.privacy.queries import Medians
 
-        shape, left = _shape(curator), share
+        shape, left = rows_and_columns(curator), share
         each = share * self.choosing / (4**self.levels - 1) if self.levels else share
 
         def cut(levels: Ints, axis: int, boxes: Boxes) -> Ints:
@@ -207,11 +156,6 @@ def _check_axes(domain: Domain, method: str) -> None:
             f"{method} cuts a grid into quarters, and this domain is a line: take geometric-tree, the same "
             "with halves, or hb."
         )
-
-
-def _check_grid(constant: float, least: int) -> None:
-    if not (math.isfinite(constant) and constant > 0 and least >= 1):
-        raise UsageError("a grid takes a constant above 0 and at least one box to a side.")
 
 
 def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Fraction) -> Estimated:
@@ -287,29 +231,3 @@ def _inner(lines: Ints, sides: Ints) -> tuple[Ints, Ints]:
     boxes = np.minimum(sides, sizes[:, None])
     offset = np.arange(lines.size) - (np.cumsum(sizes) - sizes)[lines]
     return boxes, offset[:, None] * boxes[lines] // sizes[lines][:, None]
-
-
-def _lines(cells: int, side: int) -> Ints:
-    """Return the number of the box in which each cell of a side lies, for at most ``side`` boxes."""
-    boxes = min(side, cells)
-    return np.arange(cells) * boxes // cells
-
-
-def _side(curator: Curator, total: Ints, share: Fraction, constant: float) -> Ints:
-    """Return sqrt(N epsilon/constant), rounded up, for noisy totals N; at least 1."""
-    records = np.maximum(np.asarray(total, dtype=np.float64), 0.0)
-    budget = float(curator.epsilon * share) / curator.sensitivity
-    return np.clip(np.ceil(np.sqrt(records * budget / constant)), 1, 1 << 20).astype(np.int64)
-
-
-def _grouped(labels: Ints) -> Groups:
-    """Return cells with the same label as groups, in the order of the labels."""
-    flat = labels.ravel()
-    sizes = np.bincount(flat)
-    starts = np.concatenate([[0], np.cumsum(sizes[sizes > 0])])
-    return Groups(starts, None if (flat[1:] >= flat[:-1]).all() else np.argsort(flat, kind="stable"))
-
-
-def _shape(curator: Curator) -> tuple[int, int]:
-    shape = curator.domain.shape
-    return (shape[0], shape[1]) if len(shape) == 2 else (curator.domain.n, 1)

@@ -1,8 +1,4 @@
-"""Step 3: which bins share one value.
-
-Partitioners that look at rough counts spend nothing: they are post-processing, and the error formula that
-they minimise is one of `formulas`. `L1` looks at the data itself, through the curator, and pays.
-"""
+"""Groups found on rough counts, by the error `formulas`: post-processing, which spends nothing."""
 
 from __future__ import annotations
 
@@ -15,38 +11,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dphist.domain import Domain
 from dphist.domain.groups import Groups, Ints
-from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.formulas import Ahp, Constant, Formula, Halves, Penalty, Unbiased
+from dphist.steps.partition.formulas import Ahp, Constant, Formula, Halves, Penalty, Unbiased
 from dphist.steps.protocols import Order, Rough, Step, needed, variance
 
 _ENOUGH = 1 << 18  # bins, over all halvings, after which one more tells nothing new
-
-
-@dataclass(frozen=True)
-class Singletons(Step):
-    """Every bin is its own group."""
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Return n groups of one bin."""
-        n = curator.domain.n
-        return Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
-
-
-@dataclass(frozen=True)
-class Whole(Step):
-    """All bins are one group."""
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Return one group of n bins."""
-        return Groups(np.array([0, curator.domain.n]), order)
 
 
 @dataclass(frozen=True)
@@ -219,91 +190,6 @@ class Subtrees(_OnRough):
         # The search is in integers: as fine a grid as leaves room for the sum of all costs.
         unit = max(float(level.max()) for level in costs) * (h.size + 1) / 2.0**60
         return l1_search.dp_subtrees([np.rint(level / unit).astype(np.int64) for level in costs], self.fanout)
-
-
-@dataclass(frozen=True)
-class L1(Step):
-    """The private L1 partition: DAWA's first stage (Li et al. 2014), with its proof mended.
-
-    Args:
-        candidates: ``powers`` of two (DAWA, S~), ``all`` intervals (S1), or ``subtrees`` (S1+H).
-        center: deviations from the ``mean`` (published) or the ``median`` (ours: half the sensitivity).
-        one_sided: geometric noise instead of two-sided: the same guarantee, half the variance (ours).
-        fanout: of the tree whose subtrees are tried.
-        extra: what a group costs besides, in scales of the noise on its cost; 0 as published. Among many
-            noisy candidates the best looks better than it is, and the more groups the more so.
-    """
-
-    spends: ClassVar[bool] = True
-    candidates: Literal["powers", "all", "subtrees"] = "powers"
-    center: Literal["mean", "median"] = "mean"
-    one_sided: bool = False
-    extra: float = 0.0
-    fanout: int = 16
-
-    def __post_init__(self) -> None:
-        if self.candidates not in ("powers", "all", "subtrees") or self.center not in ("mean", "median"):
-            raise UsageError("L1 takes candidates powers, all or subtrees, and center mean or median.")
-        if self.fanout < 2:
-            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
-        if not (math.isfinite(self.extra) and self.extra >= 0):
-            raise UsageError(f"extra must be a number from 0 on, not {self.extra!r}.")
-
-    def check(self, domain: Domain, workload: Workload) -> None:
-        """Refuse all intervals of more bins than can be tried."""
-        if self.candidates == "all" and domain.n > 1 << 16:
-            raise UsageError(f"all intervals of {domain.n} bins are too many; use candidates='powers'.")
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Ask the curator; a group costs, besides its deviations, the scale of the noise on its total."""
-        return curator.partition_l1(
-            candidates=self.candidates,
-            center=self.center,
-            one_sided=self.one_sided,
-            penalty=(curator.scale(later) if later else 0.0) + self.extra * curator.scale(share),
-            share=share,
-            order=order,
-            fanout=self.fanout,
-        )
-
-
-@dataclass(frozen=True)
-class Splits(Step):
-    """The nodes of a tree whose bins look alike, found from the root down (ours; `dphist.privacy.splits`).
-
-    A small part of the share first asks whether nearly all blocks of 16 bins are rough against the noise. If
-    they are, or the noise is far below a record, grouping gains nothing: every bin is its own group, and
-    what is left of the share goes to the estimate.
-
-    Args:
-        fanout: how many parts a node is split into.
-    """
-
-    spends: ClassVar[bool] = True
-    fanout: int = 4
-
-    def __post_init__(self) -> None:
-        if self.fanout < 2:
-            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
-
-    def __call__(
-        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
-    ) -> Groups:
-        """Ask whether to group at all, then how."""
-        from dphist.privacy.queries import Roughness
-
-        n = curator.domain.n
-        alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
-        if curator.scale(share) < 1 / 16:
-            return alone
-        # Few blocks must be rougher to stand out from the noise of the question.
-        cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
-        asked = Roughness(n, max(cap, 1), order)
-        if curator.choose(asked, share=share / 15) == 0:
-            return alone
-        return curator.partition_splits(share=share * 14 / 15, order=order, fanout=self.fanout)
 
 
 def _least(h: Ints, penalty: Penalty, ordered: bool) -> Ints:

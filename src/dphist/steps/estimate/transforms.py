@@ -1,4 +1,4 @@
-"""Step 4 in other units: noisy wavelet or Fourier coefficients, or finer steps, in place of noisy counts."""
+"""Noisy wavelet or Fourier coefficients in place of noisy counts."""
 
 from __future__ import annotations
 
@@ -12,36 +12,10 @@ import numpy as np
 from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Estimated, Rough, Step, variance
-from dphist.uncertainty.models import FineTotals, GroupTotals, Unknown, WaveletTotals
-
-_WIDEST = 2.0**38  # of a scale that is planned with; the sampler goes to 2^40
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
+from dphist.uncertainty.models import Unknown, WaveletTotals
 
 _SMOOTHED = "dropping the higher frequencies adds an error that depends on the counts and was not measured"
-_FINEST = 1 << 10  # steps per record: the noise's variance is the continuous law's up to epsilon^2 / 10^7
-
-
-@dataclass(frozen=True)
-class FineMeans(Step):
-    """One noisy total per group, spread evenly: noise in steps of 1/1024 record, as good as continuous.
-
-    The papers draw continuous Laplace noise. On whole records its variance is smaller, at epsilon 1 by 8 %.
-    """
-
-    spends: ClassVar[bool] = True
-
-    def __call__(
-        self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
-    ) -> Estimated:
-        """Measure every group's total in fine steps."""
-        from dphist.privacy.queries import Multiples, OnGroups
-
-        grid = _FINEST
-        while grid > 1 and curator.scale(share) * grid > _WIDEST:  # noise that wide needs no finer steps
-            grid //= 2
-        noisy = curator.measure_linear(OnGroups(Multiples(groups.k, grid), groups), share=share)
-        error = FineTotals(GroupTotals(groups, noisy.scale), grid)
-        return Estimated(groups.means(noisy.values / grid), error)
 
 
 @dataclass(frozen=True)
@@ -86,7 +60,7 @@ class Efpa(Step):
 
         most, half = most_frequencies(groups.k), share / 2
         # The finest grid on which the noise of all sums still fits the sampler; a power of two.
-        room = _WIDEST / (curator.scale(half) * 2 * max(most, math.sqrt(groups.k)))
+        room = WIDEST_SCALE / (curator.scale(half) * 2 * max(most, math.sqrt(groups.k)))
         weight = min(MOST_WEIGHT, 1 << max(math.floor(math.log2(room)), 0)) if room >= 1 else 1
         kept = np.arange(1, most + 1)
         # A bin's cosine and sine add up to 4/pi on average; noise on both, each frequency twice in a circle.

@@ -1,0 +1,24 @@
+"""Step 4: a value for every bin, from means of groups, trees, transforms, grids, or by turns."""
+
+from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
+from dphist.steps.estimate.iterative import Mwem
+from dphist.steps.estimate.means import FineMeans, GroupMeans, LeastSquares, RoughMeans, WeightedMeans
+from dphist.steps.estimate.transforms import Efpa, Privelet
+from dphist.steps.estimate.trees import Hats, Tree, WorkloadTree
+
+__all__ = [
+    "AdaptiveGrid",
+    "Efpa",
+    "FineMeans",
+    "GroupMeans",
+    "Hats",
+    "HybridTree",
+    "LeastSquares",
+    "Mwem",
+    "Privelet",
+    "QuadTree",
+    "RoughMeans",
+    "Tree",
+    "WeightedMeans",
+    "WorkloadTree",
+]

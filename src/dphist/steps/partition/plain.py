@@ -1,0 +1,60 @@
+"""Groups that are known beforehand: nothing is asked and nothing is paid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dphist.domain.groups import Groups
+from dphist.errors import UsageError
+from dphist.privacy.curator import Curator
+from dphist.steps.protocols import Order, Rough, Step
+
+
+@dataclass(frozen=True)
+class Singletons(Step):
+    """Every bin is its own group."""
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Return n groups of one bin."""
+        n = curator.domain.n
+        return Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
+
+
+@dataclass(frozen=True)
+class Whole(Step):
+    """All bins are one group."""
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Return one group of n bins."""
+        return Groups(np.array([0, curator.domain.n]), order)
+
+
+@dataclass(frozen=True)
+class FixedSize(Step):
+    """Groups of one size, in order (GS, Kellaris and Papadopoulos 2013, without sampling).
+
+    Args:
+        size: of a group; None is the square root of the number of bins, up to 100, AHP's choice for it.
+    """
+
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise UsageError(f"a group has at least one bin, not {self.size}.")
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        """Cut after every so many bins; the last group may be smaller."""
+        n = curator.domain.n
+        size = self.size or min(math.isqrt(n), 100)
+        return Groups(np.append(np.arange(0, n, size), n), order)
