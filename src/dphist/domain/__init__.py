@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dphist.domain.axes import (
     MAX_BINS,
-    NEEDS_ZONE,
-    Axis,
     Categories,
-    Domain,
-    Instants,
     Integers,
     Outside,
     Regular,
     Variable,
-    clock_zone,
     cut,
-    make_axis,
     shown,
     whole,
 )
+from dphist.domain.domain import Axis, Domain, clock_zone, make_axis
+from dphist.domain.instants import NEEDS_ZONE, Instants
 
 __all__ = [
     "MAX_BINS",

@@ -1,0 +1,119 @@
+"""A domain: one or two axes, declared before any record is read; public, and never changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dphist.domain.axes import Categories, Integers, Regular, Variable, check_size, shown, whole
+from dphist.domain.instants import Instants, time_zone
+from dphist.errors import PrivacyError, UsageError
+
+Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants
+_HOW_TO_CHOOSE = (
+    "Say what values are possible, for example range=(0, 120) for ages, from public knowledge: a form's "
+    "limits, a code book, a law of nature; never the data's own minimum and maximum. "
+    "Records beyond it are handled by outside='drop' or 'clip'."
+)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One axis, or a grid of two; bins of a grid are numbered row by row (numpy's C order)."""
+
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
+        object.__setattr__(self, "axes", axes)
+        if not 1 <= len(axes) <= 2:
+            raise UsageError(f"a domain has one or two axes, not {len(axes)}.")
+        check_size(self.n)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many bins each axis has."""
+        return tuple(axis.n for axis in self.axes)
+
+    @property
+    def n(self) -> int:
+        """How many bins there are in all."""
+        return math.prod(self.shape)
+
+    @property
+    def axis(self) -> Axis:
+        """The only axis of a one-dimensional domain."""
+        if len(self.axes) != 1:
+            raise UsageError("this needs a one-dimensional histogram, and the domain is a grid.")
+        return self.axes[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {
+            "axes": [axis.to_dict() for axis in self.axes],
+            "closure": "left-closed, last bin closed",
+        }
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> Domain:
+        """Return the domain that ``to_dict`` described."""
+        return cls(tuple(_axis_from_dict(axis) for axis in described["axes"]))
+
+
+def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | None = None) -> Axis:
+    """Return the axis that numpy's ``bins`` and ``range`` describe; an axis is returned as it is."""
+    if isinstance(bins, Axis):
+        if range is not None:
+            raise UsageError("range goes with a number of bins; these bins already have their ends.")
+        return bins
+    if isinstance(bins, str):
+        raise PrivacyError(
+            f"bins={shown(bins)} would be worked out from the data, which leaks; give a number or edges."
+        )
+    if isinstance(bins, Iterable) or (isinstance(bins, np.ndarray) and bins.ndim > 0):
+        if range is not None:
+            raise UsageError("range goes with a number of bins; explicit edges already have their ends.")
+        return Variable(np.asarray(bins))
+    number = whole(bins, "bins")
+    if range is None:
+        raise UsageError(f"range is needed with a number of bins. {_HOW_TO_CHOOSE}")
+    if isinstance(range, str):
+        raise PrivacyError(
+            f"range={shown(range)} would be read off the data, which leaks a record. {_HOW_TO_CHOOSE}"
+        )
+    if not isinstance(range, Sequence | np.ndarray) or len(range) != 2:
+        raise UsageError(f"range must be two numbers, for example (0, 120), not {shown(range)}.")
+    return Regular(lo=range[0], hi=range[1], bins=number)
+
+
+def _axis_from_dict(described: dict[str, Any]) -> Axis:
+    kind = described.get("kind")
+    if kind == "regular":
+        return Regular(lo=described["lo"], hi=described["hi"], bins=described["bins"])
+    if kind == "variable":
+        return Variable(np.asarray(described["edges"]))
+    if kind == "integers":
+        return Integers(described["low"], described["high"])
+    if kind == "categories":
+        return Categories(tuple(described["labels"]), described["other"], described.get("null", False))
+    if kind == "instants":
+        return Instants(*(described[key] for key in ("start", "stop", "freq", "tz")))
+    raise UsageError(f"unknown kind of axis {kind!r}; this file may come from a later version.")
+
+
+def clock_zone(domain: Domain, timezone: str | None) -> str:
+    """Return whose clock expressions follow: the declared zone, else that of bins of time, else UTC."""
+    followed = {axis.tz for axis in domain.axes if isinstance(axis, Instants) and axis.tz is not None}
+    if timezone is None:
+        return followed.pop() if len(followed) == 1 else "UTC"
+    time_zone(timezone)
+    if followed and timezone not in followed:
+        raise UsageError(
+            f"the bins follow the clock of {' and '.join(sorted(followed))}, and timezone says {timezone}; "
+            "leave timezone out, or let both say the same."
+        )
+    return timezone
