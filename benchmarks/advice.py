@@ -27,7 +27,7 @@ from benchmarks.core import Row, _report, _row, _run, _say
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.methods.catalogue import METHODS, choose, make_pipeline
+from dphist.methods.catalogue import CATALOGUE, choose, make_pipeline
 from dphist.planning.advise import FIXED, advise
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
@@ -162,7 +162,7 @@ def times() -> Iterator[Row]:
         for w in ("points", "ranges", "prefixes")
         for ask in (("--epsilon", "1"), ("--error", "2%"))
     ]
-    command = [str(script), "advise", "--bins", "4096", "--scale", "1e6"]
+    command = [str(script), "advise", "--bins", "4096", "--records", "1e6"]
     cold: dict[tuple[str, ...], float] = {}
     warm: dict[tuple[str, ...], float] = {}
     for question in questions:
@@ -187,10 +187,10 @@ def _wall(command: list[str], more: dict[str, str]) -> float:
 
 def _cell(path: Path, name: str, workload: str, epsilon: str, *, quick: bool) -> dict[str, Any]:
     counts = _real(path)
-    advice = advise(4096, scale=counts.values.sum(), epsilon=epsilon, workload=workload, like=NEAREST[name])
+    advice = advise(4096, records=counts.values.sum(), epsilon=epsilon, workload=workload, like=NEAREST[name])
     advised = [row.method for row in advice.rows[:3]]
     leave = SAME | (SLOW if quick else set())
-    names = [m.name for m in METHODS if m.name not in leave]
+    names = [name for name in CATALOGUE if name not in leave]
     pilot = {m: _true(counts, m, workload, epsilon, 1 if m in SLOW else PILOT) for m in names}
     limit = NEAR * min(pilot.values())
     runs = 10 if quick else TRIALS
@@ -217,7 +217,8 @@ def _cell(path: Path, name: str, workload: str, epsilon: str, *, quick: bool) ->
 def _target(path: Path, name: str, workload: str, target: float) -> dict[str, Any] | None:
     counts = _real(path)
     try:
-        advice = advise(4096, scale=counts.values.sum(), error=target, workload=workload, like=NEAREST[name])
+        total, near = counts.values.sum(), NEAREST[name]
+        advice = advise(4096, records=total, error=target, workload=workload, like=near)
     except UsageError as refused:
         if "needs no data" not in str(refused):
             raise

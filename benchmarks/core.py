@@ -113,7 +113,7 @@ def afterwards(*, n: int = 1_000_000, repeats: int = 5) -> Iterator[Row]:
 
     values = np.random.default_rng(1).normal(size=n)
     release = dphist.from_counts(np.zeros(n, np.int64), epsilon=1)
-    ranges, scales = workload.all_ranges(n), np.geomspace(1, 1e6, 20)
+    ranges, scales = workload.AllRanges(n), np.geomspace(1, 1e6, 20)
     levels = iter(np.linspace(0.9, 0.95, repeats + 1).tolist())
     plots.histogram_chart(release.domain, values).to_png()  # the first drawing starts the converter
     sort, wrapped, answered, quantile, drawn = _fastest(

@@ -36,7 +36,7 @@ EPSILONS = ("0.01", "0.1", "1")
 SLOW = dict.fromkeys(choose(lambda m: m.cost == "quadratic"), 2)  # so many times fewer releases
 QUERIES, LEVEL = 1000, 0.95
 LEAST, MOST, JOINT = 0.90, 0.995, 0.93
-N, SCALE = 4096, 1_000_000  # of the made-up histograms
+N, RECORDS = 4096, 1_000_000  # of the made-up histograms
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.releases < 1:
         raise UsageError(f"coverage needs at least one release, not {given.releases}.")
-    sources = shapes_as(SHAPES, n=N, scale=SCALE)
+    sources = shapes_as(SHAPES, n=N, records=RECORDS)
     if given.data.is_dir():
         sources = (*folder(given.data, dims=1), *sources)
     else:

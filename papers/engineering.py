@@ -25,7 +25,7 @@ from papers.runner import Facts, Report, Run, data_table, draw, made_up
 from papers.tables import number, table
 
 SMALL, LARGE = "0.01", "1"
-INTERVALS = "all-ranges"
+INTERVALS = "ranges"
 
 
 def report(run: Run, facts: Facts) -> Report:

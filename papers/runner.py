@@ -189,8 +189,8 @@ def data_table(sources: Sequence[Source], rows: Sequence[Row]) -> list[Row]:
         {
             "data": source.name,
             "bins": there.get(source.name, {}).get("n"),
-            "records": there.get(source.name, {}).get("scale"),
-            "from": source.label if source.scale is None else f"made up, shape {source.shape}",
+            "records": there.get(source.name, {}).get("records"),
+            "from": source.label if source.records is None else f"made up, shape {source.shape}",
         }
         for source in sources
     ]

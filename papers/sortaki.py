@@ -92,7 +92,7 @@ def sources(facts: Facts, data: Path | None) -> dict[str, Source]:
     for file in folder(data, dims=1) if data else ():
         name = next((name for name in found if name.upper() == file.name.upper()), None)
         if name and file.counts().size >= facts["data"][name]["bins"]:
-            found[name] = replace(file, name=name, n=found[name].n, scale=found[name].scale)
+            found[name] = replace(file, name=name, n=found[name].n, records=found[name].records)
     return found
 
 

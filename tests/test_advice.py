@@ -36,7 +36,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def ask(**more):
-    return advise(64, **{"scale": 10_000, "methods": FEW} | more)
+    return advise(64, **{"records": 10_000, "methods": FEW} | more)
 
 
 class TestEpsilon:
@@ -59,10 +59,10 @@ class TestEpsilon:
 
     def test_it_agrees_with_a_simulation_of_its_own(self):
         found = ask(epsilon="0.05", methods=["dawa2"], like="smooth", workload="ranges").best
-        assert found.runs == 96  # sums vary so much that all runs are needed
+        assert found.trials == 96  # sums vary so much that all runs are needed
         queries, errors = make_workload("ranges", 64), []
         for k in range(30):
-            x = dphist.shapes.draw("smooth", n=64, scale=10_000, seed=100 + k)
+            x = dphist.shapes.draw("smooth", n=64, records=10_000, seed=100 + k)
             values = dphist.simulate(x, epsilon="0.05", method="dawa2", workload="ranges", seed=9 + k)
             errors.append(queries.mean_absolute_error(np.asarray(values[0]) - x))
         assert found.error == pytest.approx(np.mean(errors), rel=0.25)
@@ -89,18 +89,20 @@ class TestEpsilon:
         assert five == pytest.approx(5 * one, rel=0.05)
 
     def test_every_suitable_method_is_compared(self):
-        found = advise(32, scale=1000, epsilon=1)
+        found = advise(32, records=1000, epsilon=1)
         assert len(found.rows) > 12 and {row.method for row in found.rows} <= set(CATALOGUE)
 
     def test_grids_have_methods_of_their_own(self):
-        found = advise(GRID, scale=1000, epsilon=1)
+        found = advise(GRID, records=1000, epsilon=1)
         assert "quadtree" in {row.method for row in found.rows} and found.bins == (8, 8)
-        ranged = advise(GRID, scale=1000, epsilon=1, workload="rectangles", methods=["identity", "quadtree"])
+        ranged = advise(
+            GRID, records=1000, epsilon=1, workload="rectangles", methods=["identity", "quadtree"]
+        )
         assert ranged.best.error > found.best.error
 
     @pytest.mark.parametrize("domain", [Domain((Regular(lo=0, hi=1, bins=64),)), Integers(0, 63), range(65)])
     def test_domains_in_all_their_forms(self, domain):
-        assert advise(domain, scale=10_000, epsilon=1, methods=FEW).rows == ask(epsilon=1).rows
+        assert advise(domain, records=10_000, epsilon=1, methods=FEW).rows == ask(epsilon=1).rows
 
     @pytest.mark.parametrize("method", [m for m in advice.FIXED if 1 in CATALOGUE[m].dimensions])
     def test_errors_that_are_said_not_to_depend_on_the_data_do_not(self, method):
@@ -165,10 +167,10 @@ class TestLike:
         assert found.like == "like these counts" and not cache.exists()
 
 
-@pytest.mark.parametrize("scale", [0, -5, 0.2, float("nan"), float("inf"), True, "many", None])
-def test_scales_that_are_none(scale):
+@pytest.mark.parametrize("records", [0, -5, 0.2, float("nan"), float("inf"), True, "many", None])
+def test_scales_that_are_none(records):
     with pytest.raises(UsageError, match="how many records"):
-        ask(scale=scale, epsilon=1)
+        ask(records=records, epsilon=1)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_bad_questions(bad):
 @pytest.mark.parametrize("domain", [0, -1, True, "12", [1.0]], ids=repr)
 def test_bad_domains(domain):
     with pytest.raises(Exception) as refused:
-        advise(domain, scale=10, epsilon=1)
+        advise(domain, records=10, epsilon=1)
     assert isinstance(refused.value, dphist.errors.DphistError)
 
 
@@ -216,7 +218,7 @@ class TestKept:
     def test_other_questions_are_not_confused(self, cache):
         for more in (
             {},
-            {"scale": 20_000},
+            {"records": 20_000},
             {"workload": "prefixes"},
             {"like": "sparse"},
             {"max_contributions": 2},
@@ -273,7 +275,7 @@ class TestShown:
         found.plot(tmp_path / "c.png")
         assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
         with pytest.raises(AttributeError):
-            found.scale = 1
+            found.records = 1
 
     def test_it_goes_into_json(self):
         found = ask(error=20)
@@ -287,7 +289,7 @@ class TestShown:
         assert "identity wins 24 of 24 runs" in clear.sure and "depends" not in clear.sure
         assert "only method" in ask(epsilon=1, methods=["identity"]).sure
         assert "does not depend on the data" in clear.sure
-        depends = ask(epsilon="0.05", methods=["identity", "sdahp"], scale=100_000)
+        depends = ask(epsilon="0.05", methods=["identity", "sdahp"], records=100_000)
         assert "depends on the data" in depends.sure
 
 
@@ -307,7 +309,7 @@ def dphist_says(*arguments, code=0):
 
 
 class TestCommand:
-    ASK = ("--bins", 64, "--scale", "1e4", "--method", "identity", "--method", "uniform")
+    ASK = ("--bins", 64, "--records", "1e4", "--method", "identity", "--method", "uniform")
 
     def test_the_table_the_advice_and_what_comes_next(self, tmp_path):
         run = dphist_says(*self.ASK, "--epsilon", "0.1", "--plot", "c.svg")
@@ -325,7 +327,7 @@ class TestCommand:
             8,
             "--y-bins",
             8,
-            "--scale",
+            "--records",
             1000,
             "--epsilon",
             1,
@@ -352,7 +354,7 @@ class TestCommand:
             ((), "either --epsilon"),
             (("--epsilon", "1", "--error", "2%"), "either --epsilon"),
             (("--error", "0"), "above 0"),
-            (("--epsilon", "1", "--scale", "0"), "how many records"),
+            (("--epsilon", "1", "--records", "0"), "how many records"),
             (("--epsilon", "1", "--bins", "x"), "whole number"),
             (("--epsilon", "1", "--bins", "0"), "at least 1"),
             (("--epsilon", "1", "--like", "sprase"), "Did you mean 'sparse'"),
@@ -368,7 +370,7 @@ class TestCommand:
 
 @pytest.mark.slow
 def test_a_second_answer_is_read_and_not_worked_out_again(tmp_path):
-    command = [str(Path(sys.executable).parent / "dphist"), "advise", "--bins", "4096", "--scale", "1e6"]
+    command = [str(Path(sys.executable).parent / "dphist"), "advise", "--bins", "4096", "--records", "1e6"]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "empty")}
     answers, kept = [], []
     for _ in range(2):
@@ -380,7 +382,7 @@ def test_a_second_answer_is_read_and_not_worked_out_again(tmp_path):
 
 
 def test_many_bins_are_advised_on():
-    assert [row.method for row in advise(100_000, scale=1e6, epsilon=1, methods=["identity", "hb"]).rows]
+    assert [row.method for row in advise(100_000, records=1e6, epsilon=1, methods=["identity", "hb"]).rows]
 
 
 class TestBenchmark:
@@ -394,7 +396,7 @@ class TestBenchmark:
     @pytest.mark.slow
     def test_a_target_is_compared_with_the_truth(self, tmp_path, monkeypatch):
         monkeypatch.setattr(benchmark, "TRIALS", 3)
-        np.save(tmp_path / "x.npy", dphist.shapes.draw("sparse", n=4096, scale=20_000, seed=77))
+        np.save(tmp_path / "x.npy", dphist.shapes.draw("sparse", n=4096, records=20_000, seed=77))
         found = benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 0.5)
         assert 0.5 < found["ratio"] < 2  # it is what it was said to look like
         assert benchmark._target(tmp_path / "x.npy", "ADULTFRANK", "points", 1000) is None
@@ -402,13 +404,13 @@ class TestBenchmark:
 
 def test_an_error_too_small_to_be_seen_is_refused():
     with pytest.raises(UsageError, match="too small to be told from none"):
-        dphist.advise(12, scale=10_000, error=1e-9, methods=["identity"])
+        dphist.advise(12, records=10_000, error=1e-9, methods=["identity"])
 
 
 def test_a_file_of_counts_may_begin_with_a_title(tmp_path):
     (tmp_path / "a.csv").write_text("count\n" + "\n".join(map(str, range(12))))
     with pytest.warns(UserWarning, match="must be public"):
         found = dphist.advise(
-            12, scale=10_000, epsilon=1, like=str(tmp_path / "a.csv"), methods=["identity", "uniform"]
+            12, records=10_000, epsilon=1, like=str(tmp_path / "a.csv"), methods=["identity", "uniform"]
         )
     assert found.best.method == "identity"

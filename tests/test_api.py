@@ -72,12 +72,12 @@ def test_a_dataframe_and_a_file_give_the_same(tmp_path):
 
 def test_from_counts_takes_edges_labels_axes_and_grids():
     assert dphist.from_counts([1, 2, 3], epsilon=SURE).sum(0, 2).value == 3
-    assert dphist.from_counts([1, 2], edges=[0, 18, 99], epsilon=SURE).sum(18, 99).value == 2
-    labelled = dphist.from_counts([1, 2], edges=["a", "b"], epsilon=SURE)
+    assert dphist.from_counts([1, 2], bins=[0, 18, 99], epsilon=SURE).sum(18, 99).value == 2
+    labelled = dphist.from_counts([1, 2], bins=["a", "b"], epsilon=SURE)
     assert labelled.domain.axis.names() == ["a", "b"]
     grid = dphist.from_counts([[1, 2], [3, 4]], epsilon=SURE)
     assert grid.values().tolist() == [[1, 2], [3, 4]]
-    unit = dphist.from_counts([5, 5], epsilon=1, unit_sensitivity=4)
+    unit = dphist.from_counts([5, 5], epsilon=1, sensitivity=4)
     assert unit.sensitivity == 4
     assert "4" in unit.unit
 
@@ -201,7 +201,7 @@ def test_any_path_is_a_file_and_is_charged(tmp_path, monkeypatch):
 def test_noise_too_wide_to_draw_is_refused_before_it_is_paid_for():
     ledger = dphist.MemoryLedger()
     with pytest.raises(UsageError, match="too small"):
-        dphist.from_counts([1, 2], epsilon=1e-9, unit_sensitivity=10**6, ledger=ledger)
+        dphist.from_counts([1, 2], epsilon=1e-9, sensitivity=10**6, ledger=ledger)
     assert ledger.spent("default") == 0
 
 

@@ -133,7 +133,7 @@ HONEST = {
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_leak_is_caught(what):
     make, claim, runs = PLANTED[what]
-    found = audit(make(), claim=Fraction(claim), runs=runs)
+    found = audit(make(), claim=Fraction(claim), trials=runs)
     assert found.violated, found
     assert found.bound > 1.05 * claim
 
@@ -142,17 +142,17 @@ def test_a_planted_leak_is_caught(what):
 def test_the_released_constants_of_dawa_are_caught():
     # The search finds a telling pair in 8 of 10 audits; so that this test does not hang on one, it is given.
     make, spike = partitioned(released_scale(2), epsilon=1, clip=True), 1 * (BINS == 4)
-    found = audit(make, claim=Fraction(3), pair=(spike, 2 * spike), runs=12_000)
+    found = audit(make, claim=Fraction(3), pair=(spike, 2 * spike), trials=12_000)
     assert found.bound > 3.1, found
     honest = partitioned(honest_scale(2), epsilon=1)
-    assert audit(honest, claim=Fraction(3), pair=(spike, 2 * spike), runs=12_000).bound < 2.5
+    assert audit(honest, claim=Fraction(3), pair=(spike, 2 * spike), trials=12_000).bound < 2.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", HONEST)
 def test_their_honest_twins_are_not_accused(what):
     make, claim, runs, power = HONEST[what]
-    found = audit(make(), claim=Fraction(claim), runs=runs)
+    found = audit(make(), claim=Fraction(claim), trials=runs)
     assert not found.violated
     assert found.bound > power  # and the auditor does see something
 
@@ -218,14 +218,14 @@ def test_the_same_verbs_without_the_mistakes_are_not_accused(verb):
     method = {"measure_ranges": "hay", "partition_l1": "sa", "partition_splits": "dawa2"}[verb]
     plan = Plan(bins=Domain((Integers(0, 3),)), epsilon=1, method=method)
     (call,) = [c for c in calls(plan) if c.verb == verb]
-    found = audit(replayed(call, plan.domain), claim=BUDGET, bins=4, unit=UNIT, runs=6_000)
+    found = audit(replayed(call, plan.domain), claim=BUDGET, bins=4, unit=UNIT, trials=6_000)
     assert 0.3 < found.bound <= found.claim, found
 
 
 def test_every_question_of_a_method_is_audited():
     plan = Plan(bins=Domain((Integers(0, 3),)), epsilon=1, method="dawa2")
     assert {c.verb for c in calls(plan)} >= {"choose", "partition_splits", "measure_ranges"}
-    names = [name for name, _ in audit_method("identity", runs=100)]
+    names = [name for name, _ in audit_method("identity", trials=100)]
     assert names == ["measure", "all that is published"]
 
 
@@ -247,25 +247,25 @@ def catalogue(method, epsilon):
 def test_a_quick_run_accuses_no_method_of_the_catalogue(method):
     # A spike that grows is where the partitions change most.
     x, y = 2 * (BINS == 4), 3 * (BINS == 4)
-    found = audit(catalogue(method, 2), claim=Fraction(2), pair=(x, y), runs=600)
+    found = audit(catalogue(method, 2), claim=Fraction(2), pair=(x, y), trials=600)
     assert not found.violated, found
 
 
 def test_the_quick_run_would_see_a_budget_spent_twice():
     x, y = 2 * (BINS == 4), 3 * (BINS == 4)
-    assert audit(catalogue("identity", 4), claim=Fraction(2), pair=(x, y), runs=600).violated
+    assert audit(catalogue("identity", 4), claim=Fraction(2), pair=(x, y), trials=600).violated
 
 
 def test_the_pair_decides_what_is_found():
     # Far from where the cheapest partition changes, a partition chosen without noise looks honest.
     mechanism, x = partitioned(lambda size: 0, epsilon=1), 9 * (BINS < 4)
-    found = audit(mechanism, claim=Fraction(1), pair=(x, x + (BINS == 0)), runs=2_000)
+    found = audit(mechanism, claim=Fraction(1), pair=(x, x + (BINS == 0)), trials=2_000)
     assert 0.3 < found.bound < 1
 
 
 def test_false_alarms_are_rarer_than_beta():
     mechanism, claim, audits, beta = noise_on_bins(1), Fraction(1), 200, 0.05
-    found = [audit(mechanism, claim=claim, pair=([3], [4]), runs=400, beta=beta) for _ in range(audits)]
+    found = [audit(mechanism, claim=claim, pair=([3], [4]), trials=400, beta=beta) for _ in range(audits)]
     alarms = sum(a.violated for a in found)
     assert binom.sf(alarms - 1, audits, beta) > 1e-3, alarms
     # The events are tight: without the bounds' margin there would be many alarms.
@@ -312,7 +312,7 @@ def test_no_trial_comes_twice_and_no_mechanism_can_change_the_pair():
         counts[:] = 0
         return out
 
-    found = audit(mechanism, claim=Fraction(1), runs=100, bins=2)
+    found = audit(mechanism, claim=Fraction(1), trials=100, bins=2)
     assert len(set(seen)) == len(seen) > 200
     assert (found.pair[1] - found.pair[0]).sum() == 1
 
@@ -324,13 +324,13 @@ def test_extreme_mechanisms(leak):
             return np.full(counts.size, np.nan if counts[0] else 1.0)
         return counts * (leak == "exact")
 
-    found = audit(mechanism, claim=Fraction(2), pair=([0, 4], [1, 4]), runs=1_000)
+    found = audit(mechanism, claim=Fraction(2), pair=([0, 4], [1, 4]), trials=1_000)
     assert found.violated == (leak != "constant")
     assert (found.bound == 0) == (leak == "constant")
 
 
 def test_the_report_agrees_with_itself():
-    found = audit(noise_on_bins(3), claim=Fraction(1), pair=([6, 1], [5, 1]), runs=2_000)
+    found = audit(noise_on_bins(3), claim=Fraction(1), pair=([6, 1], [5, 1]), trials=2_000)
     assert [x.tolist() for x in found.pair] == [[5, 1], [6, 1]]
     for scores, seen in zip(found.scores, found.seen, strict=True):
         assert scores.size == 1_334
@@ -348,7 +348,7 @@ def test_the_report_agrees_with_itself():
     "wrong",
     [
         dict(claim=Fraction(0)),
-        dict(runs=99),
+        dict(trials=99),
         dict(beta=0),
         dict(beta=1),
         dict(bins=1),
@@ -362,7 +362,7 @@ def test_the_report_agrees_with_itself():
 )
 def test_what_is_no_audit_is_refused(wrong):
     with pytest.raises(UsageError):
-        audit(noise_on_bins(1), **(dict(claim=Fraction(1), runs=100) | wrong))
+        audit(noise_on_bins(1), **(dict(claim=Fraction(1), trials=100) | wrong))
 
 
 @pytest.mark.parametrize(
@@ -371,4 +371,4 @@ def test_what_is_no_audit_is_refused(wrong):
 )
 def test_a_mechanism_of_changing_shape_is_refused(out):
     with pytest.raises(UsageError, match="a row of numbers"):
-        audit(out, claim=Fraction(1), pair=([0, 0], [0, 1]), runs=100)
+        audit(out, claim=Fraction(1), pair=([0, 0], [0, 1]), trials=100)

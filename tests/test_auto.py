@@ -39,7 +39,7 @@ def run(x, *, spec="points", seed=0, method="auto"):
     ("spec", "kind"),
     [
         ("points", "points"),
-        ("all-ranges", "ranges"),
+        ("ranges", "ranges"),
         ("random:500", "ranges"),
         ("prefixes", "prefixes"),
         ("big", "ranges"),
@@ -104,7 +104,7 @@ class TestChoosing:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 16, 17, 100])
-@pytest.mark.parametrize("spec", ["points", "prefixes", "all-ranges"])
+@pytest.mark.parametrize("spec", ["points", "prefixes", "ranges"])
 def test_any_number_of_bins_and_any_workload(n, spec):
     release = run(np.arange(n), spec=spec)
     assert np.isfinite(release.raw).all()
@@ -113,7 +113,7 @@ def test_any_number_of_bins_and_any_workload(n, spec):
 
 def test_categories_and_grids():
     labels = tuple("abcdefg")
-    release = dphist.from_counts(np.arange(7), epsilon=1, method="auto", edges=Domain((Categories(labels),)))
+    release = dphist.from_counts(np.arange(7), epsilon=1, method="auto", bins=Domain((Categories(labels),)))
     assert release.method == "auto"
     for spec in ("points", "rectangles:20"):
         release = run(np.arange(48).reshape(6, 8), spec=spec)

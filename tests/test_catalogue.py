@@ -16,7 +16,6 @@ from dphist.methods.catalogue import (
     ALIASES,
     CATALOGUE,
     MANY_BINS,
-    METHODS,
     choose,
     find,
     make_pipeline,
@@ -50,7 +49,7 @@ def serves(method, domain):
     return True
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+@pytest.mark.parametrize("method", CATALOGUE.values(), ids=lambda m: m.name)
 class TestFacts:
     def test_a_domain_is_served_if_the_catalogue_says_so(self, method):
         most = method.most_bins or 1 << 20
@@ -93,15 +92,15 @@ def test_an_alias_is_the_method_under_another_name(alias):
     assert (dphist.simulate(x, epsilon=1, method=alias) == dphist.simulate(x, epsilon=1, method=name)).all()
     assert dphist.from_counts(x, epsilon=1, method=alias).method == alias
     assert Plan(bins=LINE, epsilon=1, method=alias).preview(records=100).releases[0].method == alias
-    assert dphist.advise(16, scale=100, epsilon=1, methods=[alias]).best.method == alias
-    asked = compare.ask(like=["n=16 scale=100 steps"], samples=1, trials=2, methods=[alias])
+    assert dphist.advise(16, records=100, epsilon=1, methods=[alias]).best.method == alias
+    asked = compare.ask(like=["bins=16 records=100 steps"], samples=1, trials=2, methods=[alias])
     assert asked.subjects[0].methods == (alias,)
     assert styles([alias])[alias] == styles([name])[name]
 
 
 def test_no_name_stands_for_two_methods():
-    names = [name for m in METHODS for name in (m.name, *m.aliases)]
-    assert len(names) == len(set(names)) and len(CATALOGUE) == len(METHODS)
+    names = [name for m in CATALOGUE.values() for name in (m.name, *m.aliases)]
+    assert len(names) == len(set(names)) and [m.name for m in CATALOGUE.values()] == list(CATALOGUE)
     with pytest.raises(UsageError, match="Did you mean 'stgahp'"):
         find("stghap")
 
@@ -126,6 +125,8 @@ def test_very_many_bins_are_left_to_methods_of_near_linear_cost():
 
 def test_a_query_takes_every_condition_and_keeps_the_order():
     trees = choose(lambda m: m.family == "tree", lambda m: m.cost == "near-linear")
-    assert trees == tuple(m.name for m in METHODS if m.family == "tree" and m.cost == "near-linear")
+    assert trees == tuple(
+        m.name for m in CATALOGUE.values() if m.family == "tree" and m.cost == "near-linear"
+    )
     assert "greedyh" in trees and "greedyh-tuned" not in trees
     assert choose() == tuple(CATALOGUE)

@@ -275,7 +275,7 @@ def test_the_command_tells_and_writes_nothing(here):  # noqa: F811
         "people.csv",
         "--column",
         "age",
-        "--edges",
+        "--bins",
         "0,5,9",
         "--outside",
         "clip",

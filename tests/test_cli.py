@@ -141,7 +141,7 @@ def test_categories_edges_persons_filters_and_grids(here):
         "k.json",
     )
     assert "95" in dphist("query", "k.json", "b").stdout
-    dphist("publish", "people.csv", "--column", "age", "--edges", "0,18,65,100", "--epsilon", "1")
+    dphist("publish", "people.csv", "--column", "age", "--bins", "0,18,65,100", "--epsilon", "1")
     run = dphist(
         *PUBLISH,
         "--epsilon",
@@ -630,15 +630,15 @@ def test_labels_and_edges_are_a_line_of_csv(here):
     assert domain["axes"][0]["labels"] == ["a", "b"]
     for wrong in ('a,"b', "a,,b", "a,b,", '"a"b', "a\nb"):
         assert "--categories" in dphist(*ask, wrong, code=2).stderr
-    edges = ("publish", "people.csv", "--column", "kind", "--epsilon", "1", "--edges")
-    assert "--edges needs a number, not 'x'" in dphist(*edges, "0,x", code=2).stderr
+    edges = ("publish", "people.csv", "--column", "kind", "--epsilon", "1", "--bins")
+    assert "--bins needs a number, not 'x'" in dphist(*edges, "0,x", code=2).stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--bins", "3"], "--range LO HI is needed"),
-        (["--edges", "0,1", "--range", "0", "1"], "--range goes with --bins"),
+        (["--bins", "0,1", "--range", "0", "1"], "--range goes with a number of --bins"),
         (["--categories", "a", "--outside", "clip"], "--outside clip goes with numeric bins"),
         (["--bins", "3", "--range", "0", "1", "--max-contributions", "2"], "goes with --unit"),
         (["--bins", "3", "--range", "0", "1", "--y-bins", "2"], "add --y-column and --y-range"),
@@ -675,10 +675,10 @@ def test_a_grid_is_summed_up_and_asked(here):
 
 def test_queries_of_labels_numbers_and_ranges(here):
     counts = package.from_counts
-    counts([5, 6, 7], edges=["a", "b, c", "d"], epsilon=1).save("labels.json")
+    counts([5, 6, 7], bins=["a", "b, c", "d"], epsilon=1).save("labels.json")
     counts([5, 6, 7], epsilon=1).save("numbers.json")
-    counts([5, 6], edges=[0, 1, 2], epsilon=1).save("edges.json")
-    counts([[5, 6], [7, 8]], edges=([0, 1, 2], ["x", "y"]), epsilon=1).save("mixed.json")
+    counts([5, 6], bins=[0, 1, 2], epsilon=1).save("edges.json")
+    counts([[5, 6], [7, 8]], bins=([0, 1, 2], ["x", "y"]), epsilon=1).save("mixed.json")
 
     def value(*ask):
         return json.loads(dphist("query", *ask, "--json").stdout)["value"]
@@ -695,7 +695,7 @@ def test_queries_of_labels_numbers_and_ranges(here):
 
 
 def test_large_numbers_are_read_in_full(here):
-    package.from_counts([30_000_000, 5], edges=[0, 1, 2], epsilon=1).save("r.json")
+    package.from_counts([30_000_000, 5], bins=[0, 1, 2], epsilon=1).save("r.json")
     said = dphist("query", "r.json", "0", "1").stdout
     number = r"(30,000|29,999),\d{3}"
     assert re.fullmatch(rf"{number} \({number} to {number}, level 0.95\)\n", said)
@@ -713,7 +713,7 @@ def test_a_simulated_release_says_so(here):
 
 def test_tables_fit_a_screen(here, monkeypatch):
     labels = ["a", "b" * 200, "数" * 60]
-    package.from_counts([9_000_000, 6_000_000, 3], edges=labels, epsilon=1).save("r.json")
+    package.from_counts([9_000_000, 6_000_000, 3], bins=labels, epsilon=1).save("r.json")
     for width in (80, 60):
         monkeypatch.setenv("COLUMNS", str(width))
         out = io.StringIO()
@@ -762,12 +762,12 @@ def test_a_demo_keeps_out_of_other_peoples_folders(here):
 
 
 def test_an_audit_says_what_it_found_and_draws_it(here):
-    run = dphist("audit", "identity", "--epsilon", "1", "--runs", "200", "--json", "--plot", "a.svg")
+    run = dphist("audit", "identity", "--epsilon", "1", "--trials", "200", "--json", "--plot", "a.svg")
     found = json.loads(run.stdout)
     assert found["claim"] == 1
     assert [part["part"] for part in found["parts"]] == ["measure"]
     assert not found["violated"]
     assert found["bound"] <= 1
     assert "<svg" in (here / "a.svg").read_text()
-    assert "not refuted" in dphist("audit", "identity", "--runs", "100").stdout
+    assert "not refuted" in dphist("audit", "identity", "--trials", "100").stdout
     dphist("audit", "identiti", code=2)

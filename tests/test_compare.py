@@ -21,7 +21,7 @@ from dphist.methods import catalogue
 from test_cli import DPHIST, dphist
 
 QUIET = ("--jobs", "1", "--no-progress")
-TINY = ("--like", "n=64 scale=1e4 steps", "--trials", "6", "--samples", "2", *QUIET)
+TINY = ("--like", "bins=64 records=1e4 steps", "--trials", "6", "--samples", "2", *QUIET)
 BOTH = ("--method", "identity,uniform", "--epsilon", "1")
 
 
@@ -94,10 +94,10 @@ def test_json_has_no_infinity():
 
 
 def test_trials_are_spread_over_samples():
-    asked = compare.ask(like=["n=32 scale=100 steps"], samples=3, trials=7, methods=["identity"])
+    asked = compare.ask(like=["bins=32 records=100 steps"], samples=3, trials=7, methods=["identity"])
     assert [(s.source.draw, s.trials) for s in asked.subjects] == [(0, 3), (1, 2), (2, 2)]
     assert len({s.source.name for s in asked.subjects}) == 1
-    few = compare.ask(like=["n=32 scale=100 steps"], samples=5, trials=2, methods=["identity"])
+    few = compare.ask(like=["bins=32 records=100 steps"], samples=5, trials=2, methods=["identity"])
     assert [s.trials for s in few.subjects] == [1, 1]
 
 
@@ -130,7 +130,7 @@ WRONG = {
     "a bad n": ({"like": ["n=many sparse"]}, UsageError, "whole number"),
     "no bins": ({"like": ["n=0 sparse"]}, UsageError, "at least 1"),
     "too many bins": ({"like": ["n=1e12 sparse"]}, UsageError, "at most"),
-    "an unknown word": ({"like": ["size=64 sparse"]}, UsageError, "n=4096 scale=1e6 sparse"),
+    "an unknown word": ({"like": ["size=64 sparse"]}, UsageError, "bins=4096 records=1e6 sparse"),
     "no such method": ({"like": ["steps"], "methods": ["identty"]}, UsageError, "Did you mean 'identity'"),
     "no such metric": (
         {"like": ["steps"], "metric": "mean_square"},
@@ -166,7 +166,7 @@ def test_a_wrong_question_is_told_before_anything_runs(here, what):
 @pytest.mark.slow
 def test_compare_prints_a_ranking_and_writes_picture_page_and_rows(here):
     run = dphist("compare", *TINY, *BOTH, "--epsilon", "0.1", "--out", "c")
-    assert "steps n=64 scale=10000, epsilon 1" in run.stdout and "epsilon 0.1" in run.stdout
+    assert "steps bins=64 records=10000, epsilon 1" in run.stdout and "epsilon 0.1" in run.stdout
     assert re.search(r"identity +0\.\d+ +0\.\d+ to [01]\.\d+ +1\.00 .*best", run.stdout)
     assert "over all 2" in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 80 and "without privacy" not in run.stderr
@@ -185,7 +185,7 @@ def test_json_and_a_hint(here):
     found = json.loads(run.stdout)
     (ranking,) = found["rankings"]
     assert [line["method"] for line in ranking["lines"]] == ["identity", "uniform"]
-    assert (ranking["n"], ranking["scale"], ranking["lines"][0]["trials"]) == (64, 10_000, 6)
+    assert (ranking["n"], ranking["records"], ranking["lines"][0]["trials"]) == (64, 10_000, 6)
     assert run.stderr == "" and not list(here.iterdir())
     assert "--out" in dphist("compare", *TINY, *BOTH).stderr
     few = [word if word != "6" else "4" for word in TINY]
@@ -292,7 +292,15 @@ def test_an_interrupted_comparison_says_how_to_go_on(here, monkeypatch):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished(here):
-    ask = ["compare", "--like", "n=4096 scale=1e6 sparse", "--method", "identity,dawa,mwem", "--trials", "40"]
+    ask = [
+        "compare",
+        "--like",
+        "bins=4096 records=1e6 sparse",
+        "--method",
+        "identity,dawa,mwem",
+        "--trials",
+        "40",
+    ]
     ask += ["--jobs", "2", "--out", "c"]
     process = subprocess.Popen(
         [DPHIST, *ask], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

@@ -16,7 +16,7 @@ from dphist.cli.common import show_release
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.methods.catalogue import METHODS, make_pipeline
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.methods.pipeline import INTERVALS
 from dphist.planning import shapes
 from dphist.planning.advise import advise
@@ -28,7 +28,7 @@ from dphist.uncertainty.calibrated import Calibrated
 
 STEPS = np.repeat([5, 500, 20, 900], 16)
 LINE, GRID = Domain((Integers(0, 63),)), Domain((Integers(0, 7), Integers(0, 7)))
-NAMES = [m.name for m in METHODS]
+NAMES = list(CATALOGUE)
 # Methods that group bins and whose errors nobody can measure yet: they say that they are not known.
 UNKNOWN = {"noisefirst", "dpcube"}
 # The error that each estimator states, when it is not calibrated.
@@ -77,10 +77,10 @@ def here(tmp_path, monkeypatch):
 
 def test_who_follows_advice_gets_an_interval_in_every_row(here, capsys):
     compared = ["identity", "noisefirst", "dawa2", "sdwf-auto", "wf-auto"]
-    advice = advise(64, scale=5000, epsilon="0.1", like="early", methods=compared)
+    advice = advise(64, records=5000, epsilon="0.1", like="early", methods=compared)
     assert advice.best.method == "wf-auto"
     plan = Plan(bins=64, range=(0, 64), epsilon=advice.best.epsilon, method=advice.best.method)
-    release = simulated(plan, shapes.draw("early", n=64, scale=5000, seed=0))
+    release = simulated(plan, shapes.draw("early", n=64, records=5000, seed=0))
     show_release(release)
     assert "not known" not in capsys.readouterr().out
     assert np.isfinite(release.intervals()).all() and np.isfinite(release.intervals(joint=True)).all()
@@ -156,7 +156,7 @@ def test_simulate_and_compare_run_methods_as_published():
 
 def test_advice_and_preview_price_error_bars_in(here):
     plain, paid = (
-        advise(LINE, scale=20_000, epsilon="0.1", like="smooth", methods=[m]).best.error
+        advise(LINE, records=20_000, epsilon="0.1", like="smooth", methods=[m]).best.error
         for m in (
             dataclasses.replace(make_pipeline("wf-auto", LINE), name="bare", calibrate="1/1000"),
             "wf-auto",
@@ -170,7 +170,7 @@ def test_advice_and_preview_price_error_bars_in(here):
 
 def test_advice_says_which_method_will_not_know_its_error(here):
     for method in ("noisefirst", "efpa", "identity", "wf-auto", "hb"):
-        asked = advise(16, scale=1000, epsilon=1, like="smooth", methods=[method])
+        asked = advise(16, records=1000, epsilon=1, like="smooth", methods=[method])
         assert ("has no intervals" in asked.words()) == (method in ("noisefirst", "efpa"))
 
 

@@ -35,7 +35,7 @@ OBEYED = set("\x1b\x9b\u202e\x07\r\u2066\u200f")
 def released(labels, values=None, **changes):
     """Return a release of labels, as somebody hostile may have written it."""
     made = dphist.from_counts(
-        np.arange(len(labels)) + 5, edges=Domain((Categories(tuple(labels)),)), epsilon=1
+        np.arange(len(labels)) + 5, bins=Domain((Categories(tuple(labels)),)), epsilon=1
     )
     return dphist.Release.from_dict(made.to_dict() | changes)
 
@@ -127,7 +127,7 @@ def test_formulas_are_harmless_in_the_csv_of_a_release(tmp_path):
 
 
 def test_negative_numbers_stay_numbers_in_the_csv_of_a_release(tmp_path):
-    made = dphist.from_counts(np.zeros(5, int), edges=Domain((Integers(-3, 1),)), epsilon=1)
+    made = dphist.from_counts(np.zeros(5, int), bins=Domain((Integers(-3, 1),)), epsilon=1)
     release = dphist.Release.from_dict(made.to_dict() | {"raw": [-4, -2.5, 0, 1, 2]})
     lines = release.save(tmp_path / "r.csv").read_text("utf-8").splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("# ")))
@@ -197,7 +197,7 @@ def test_a_picture_replaces_a_file_only_when_told_to(here):  # noqa: F811
     assert "p.svg exists; choose another name or add --overwrite" in run.stderr
     assert Ledger.open("l.db").entries() == []
     run_dphist(*PUBLISH, *RELEASE)
-    advise = ("advise", "--bins", "8", "--scale", "1000", "--epsilon", "1", "--method", "identity")
+    advise = ("advise", "--bins", "8", "--records", "1000", "--epsilon", "1", "--method", "identity")
     for command in (("plot", "r.json"), ("audit", "identity", "--plot"), (*advise, "--plot")):
         assert "--overwrite" in run_dphist(*command, "p.svg", code=2).stderr
     assert (here / "p.svg").read_text() == "mine"

@@ -32,7 +32,7 @@ from dphist.uncertainty.models import GroupTotals, TreeTotals
 
 ONE = Fraction(1)
 SHARED = ("ahp", "sdahp", "sdwf", "dawa", "dawa2", "sa", "s2", "s2+h", "s1+pmm")
-SMALL = shapes.draw("hourly", n=256, scale=20_000)
+SMALL = shapes.draw("hourly", n=256, records=20_000)
 
 
 def curator(values, *, epsilon=ONE, seed=0, sensitivity=1):
@@ -159,8 +159,8 @@ def test_an_audit_of_distances_finds_no_violation_but_for_half_the_noise():
         return run
 
     pair = np.zeros(4, int), np.array([0, 0, 0, 1])
-    assert not audit(mechanism(ONE), claim=ONE, runs=2000, pair=pair).violated
-    assert audit(mechanism(Fraction(2)), claim=ONE, runs=2000, pair=pair).violated
+    assert not audit(mechanism(ONE), claim=ONE, trials=2000, pair=pair).violated
+    assert audit(mechanism(Fraction(2)), claim=ONE, trials=2000, pair=pair).violated
 
 
 # ---- what a release pays and says ------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_a_calibrated_release_spends_what_it_says_and_reads_back(method, tmp_pat
 
 def test_without_calibrating_nothing_changes():
     domain = Domain((Integers(0, 255),))
-    plain = make_pipeline("sdahp", domain).run(curator(SMALL, epsilon=ONE), dphist.workload.points(256))
+    plain = make_pipeline("sdahp", domain).run(curator(SMALL, epsilon=ONE), dphist.workload.Points(256))
     assert [charge.share for charge in plain.charges] == [Fraction(9, 10), Fraction(1, 10)]
     assert isinstance(plain.error, GroupTotals) and "calibrate" not in plain.parameters["shares"]
     assert math.isnan(plain.intervals()[0].min())
@@ -453,6 +453,6 @@ def test_so_few_bins_that_a_long_run_is_no_longer_than_a_bin_still_have_interval
         counts = Counts(np.arange(n) * 10, Domain((Integers(0, n - 1),)))
         door = Curator.simulated(counts, epsilon=ONE, seed=seed)
         pipeline = dataclasses.replace(make_pipeline("ahp", counts.domain), calibrate=Fraction(1, 20))
-        release = pipeline.run(door, dphist.workload.points(n))
+        release = pipeline.run(door, dphist.workload.Points(n))
         assert np.isfinite(release.intervals()[0]).all()
         assert math.isfinite(release.total().low)

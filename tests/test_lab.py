@@ -21,8 +21,8 @@ from dphist.errors import DataError, OutputError, UsageError
 from dphist.lab import data, grid, metrics
 from dphist.methods.catalogue import make_pipeline
 
-FLAT = data.Source("flat", "uniform", n=300, scale=3200)
-TINY = data.Source("tiny", "heaps", n=300, scale=1000)
+FLAT = data.Source("flat", "uniform", n=300, records=3200)
+TINY = data.Source("tiny", "heaps", n=300, records=1000)
 GRID = grid.Grid((FLAT, TINY), ("0.5", "2"), ("points", "prefixes"), ("identity", "uniform"), trials=3)
 FIGURES = ("mean_squared", "mean_absolute", "max_absolute", "scaled", "kl")
 
@@ -64,20 +64,20 @@ def deadly(method, domain, workload):
 
 
 def test_a_source_draws_its_shape_again_and_again_the_same():
-    source = data.Source("a", "heaps", n=64, scale=5000)
+    source = data.Source("a", "heaps", n=64, records=5000)
     assert source.counts().sum() == 5000
     assert np.array_equal(source.counts(), source.counts())
-    other = data.Source("a", "heaps", n=64, scale=5000, draw=1)
+    other = data.Source("a", "heaps", n=64, records=5000, draw=1)
     assert not np.array_equal(source.counts(), other.counts())
 
 
 def test_a_shape_needs_its_size():
-    with pytest.raises(UsageError, match="needs n and scale"):
+    with pytest.raises(UsageError, match="needs n, how many bins, and records"):
         data.Source("a", "heaps", n=64).counts()
     with pytest.raises(UsageError, match="no shape 'heap'. Did you mean 'heaps'"):
-        data.Source("a", "heap", n=64, scale=1).counts()
+        data.Source("a", "heap", n=64, records=1).counts()
     with pytest.raises(UsageError, match="no shape"):
-        data.shapes_as(["nothing"], n=4, scale=4)
+        data.shapes_as(["nothing"], n=4, records=4)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_folder_gives_every_histogram_below_it_in_order(tmp_path):
     assert [s.name for s in data.folder(tmp_path)] == labels
     assert [s.name for s in data.folder(tmp_path, dims=2)] == ["grid"]
     assert [s.counts().tolist() for s in data.folder(tmp_path, dims=1, n=2)] == [[3, 7]] * 3
-    assert [s.counts().sum() for s in data.folder(tmp_path, scale=50)] == [50] * 4
+    assert [s.counts().sum() for s in data.folder(tmp_path, records=50)] == [50] * 4
 
 
 def test_a_folder_without_histograms_or_with_a_bad_one_says_so(tmp_path):
@@ -215,7 +215,7 @@ def test_files_are_made_coarser_without_losing_a_record(tmp_path):
     np.save(tmp_path / "grid.npy", np.arange(24).reshape(4, 6))
     coarse = data.Source("grid", str(tmp_path / "grid.npy"), n=6).counts()
     assert coarse.tolist() == [[0 + 1 + 6 + 7, 2 + 3 + 8 + 9, 4 + 5 + 10 + 11], [62, 70, 78]]
-    one, two = (data.Source("a", str(tmp_path / "grid.npy"), scale=999, draw=d).counts() for d in (1, 2))
+    one, two = (data.Source("a", str(tmp_path / "grid.npy"), records=999, draw=d).counts() for d in (1, 2))
     assert one.shape == two.shape == (4, 6)
     assert not np.array_equal(one, two)
     for n, message in ((7, "cannot be cut"), (25, "coarser"), (0, "coarser")):
@@ -250,7 +250,7 @@ def test_rows_hold_what_they_promise():
     assert {tuple(row) for row in rows} == {tuple(grid.COLUMNS)}
     for row, cell in zip(rows[::3], cells, strict=True):
         assert (row["dataset"], row["shape"]) == (cell.source.name, cell.source.shape)
-        assert (row["n"], row["scale"], row["draw"]) == (300, cell.source.scale, 0)
+        assert (row["n"], row["records"], row["draw"]) == (300, cell.source.records, 0)
         assert (row["epsilon"], row["method"]) == (float(cell.epsilon), cell.method)
         assert row["workload"] == row["judged"] == cell.workload
         assert (row["status"], row["error"], row["cell"]) == ("ok", "", cell.key)
@@ -268,7 +268,7 @@ def test_figures_are_those_of_the_simulated_release():
     from dphist.privacy.curator import Curator
     from dphist.privacy.ledger import parse_epsilon
 
-    cell = grid.Cell(TINY, "0.3", "points", "identity", trials=1, judged=("points", "all-ranges"))
+    cell = grid.Cell(TINY, "0.3", "points", "identity", trials=1, judged=("points", "ranges"))
     points, ranges = run([cell])
     x = TINY.counts()
     domain = Domain((Integers(0, 299),))
@@ -281,7 +281,7 @@ def test_figures_are_those_of_the_simulated_release():
     assert points["scaled"] == pytest.approx(np.mean(e**2) / 1000)
     sums = [e[lo:hi].sum() for lo in range(300) for hi in range(lo + 1, 301)]
     assert ranges["mean_squared"] == pytest.approx(np.mean(np.square(sums)))
-    assert (ranges["trial"], ranges["judged"], ranges["kl"]) == (0, "all-ranges", points["kl"])
+    assert (ranges["trial"], ranges["judged"], ranges["kl"]) == (0, "ranges", points["kl"])
 
 
 def test_seeds_never_change():
@@ -307,7 +307,7 @@ def test_grids_of_two_axes_run_too(tmp_path):
     rows = run(
         grid.Grid(data.folder(tmp_path), ["1"], ["points", "rectangles:20"], methods, trials=2).cells()
     )
-    assert {(row["status"], row["n"], row["scale"]) for row in rows} == {("ok", 16, 120)}
+    assert {(row["status"], row["n"], row["records"]) for row in rows} == {("ok", 16, 120)}
 
 
 def test_wrong_cells_are_refused_before_anything_runs():
@@ -351,7 +351,7 @@ def test_a_wrong_request_is_not_tried_again_by_the_same_version(tmp_path, monkey
 
 
 def test_a_mistake_in_a_trial_loses_the_cell_and_says_why(tmp_path):
-    few = data.Source("few", "heaps", n=32, scale=100)
+    few = data.Source("few", "heaps", n=32, records=100)
     rows = run([grid.Cell(few, "1", "big", "identity"), grid.Cell(TINY, "1", "points", "identiti")])
     assert "the lengths were" in rows[0]["error"]
     assert "Did you mean 'identity'" in rows[1]["error"]
@@ -535,7 +535,7 @@ def slowly(method, domain, workload):
     time.sleep(0.02)
     return make_pipeline(method, domain, workload)
 
-tiny = data.Source("tiny", "heaps", n=300, scale=1000)
+tiny = data.Source("tiny", "heaps", n=300, records=1000)
 cells = grid.Grid((tiny,), [str(e) for e in range(1, 101)], ("points",), ("identity",), trials=3).cells()
 if sys.argv[2] == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))

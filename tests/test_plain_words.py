@@ -17,7 +17,7 @@ from dphist import Ledger, MemoryLedger, cli, records
 from dphist.cli.common import show_release
 from dphist.domain import Domain, Integers, Regular
 from dphist.errors import UsageError
-from dphist.methods.catalogue import METHODS, make_pipeline
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.planning import plan as api
 from dphist.planning.advise import advise
 from dphist.privacy.counts import Counts
@@ -25,7 +25,7 @@ from dphist.privacy.curator import Curator
 from dphist.uncertainty.models import bounding
 
 ROOT = Path(__file__).parent.parent
-NAMES = [m.name for m in METHODS]
+NAMES = list(CATALOGUE)
 LINE, GRID = Domain((Integers(0, 11),)), Domain((Integers(0, 3), Integers(0, 2)))
 
 
@@ -99,18 +99,18 @@ class TestBounding:
         assert bounding(at_most) in written(grid.releases[0].plot())
 
     def test_advice_says_it(self, here, capsys):
-        asked = {"scale": 1000, "epsilon": 1, "methods": ["identity"], "like": "smooth"}
+        asked = {"records": 1000, "epsilon": 1, "methods": ["identity"], "like": "smooth"}
         advice = advise(8, **asked, max_contributions=4)
         assert bounding(4) in str(advice) and bounding(4) in written(advice.plot())
         assert advice.to_dict()["bounding"] == bounding(4) and advice.to_dict()["max_contributions"] == 4
         command(
-            "advise --bins 8 --scale 1000 --epsilon 1 --method identity --max-contributions 4 --like smooth"
+            "advise --bins 8 --records 1000 --epsilon 1 --method identity --max-contributions 4 --like smooth"
         )
         assert bounding(4) in flat(capsys.readouterr().out)
         assert "biased" not in str(advise(8, **asked)) and "bounding" not in advise(8, **asked).to_dict()
 
     def test_counts_that_were_bounded_by_their_maker_say_it_too(self):
-        assert dphist.from_counts([3, 4], epsilon=1, unit_sensitivity=3).bounding == bounding(3)
+        assert dphist.from_counts([3, 4], epsilon=1, sensitivity=3).bounding == bounding(3)
 
     def test_where_a_record_is_protected_there_is_nothing_to_say(self, capsys):
         release = dphist.from_counts([3, 4], epsilon=1)

@@ -133,7 +133,7 @@ class TestWhatItIsLike:
 
     def test_few_bins_are_never_all_empty(self):
         for seed in range(200):
-            assert shapes.draw("heaps", n=3, scale=10, seed=seed).sum() == 10
+            assert shapes.draw("heaps", n=3, records=10, seed=seed).sum() == 10
 
 
 class TestCharts:

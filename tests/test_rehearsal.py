@@ -107,7 +107,7 @@ def test_a_rehearsal_happens_once_and_before_the_charge(monkeypatch):
         dphist.histogram([1, 2, 3], bins=60, range=(0, 10), epsilon="0.7")
     assert happened == ["rehearsed", "charged", "charged"]
     happened.clear()
-    dphist.from_counts(np.arange(60), epsilon="0.7", unit_sensitivity=3)
+    dphist.from_counts(np.arange(60), epsilon="0.7", sensitivity=3)
     assert happened == ["rehearsed", "charged"]
 
 
@@ -270,8 +270,8 @@ def test_an_interrupt_while_compiling_costs_nothing(tmp_path):
 def test_warm_compiles_every_kind_and_says_where(tmp_path, monkeypatch, capsys):
     from dphist.cli import warm
 
-    some = [CATALOGUE[name] for name in ("identity", "quadtree", "s2+h")]
-    monkeypatch.setattr(catalogue, "METHODS", some)
+    some = {name: CATALOGUE[name] for name in ("identity", "quadtree", "s2+h")}
+    monkeypatch.setattr(catalogue, "CATALOGUE", some)
     forget()
     warm.warm()
     out = capsys.readouterr().out

@@ -740,7 +740,7 @@ def test_json_and_parquet_come_back_equal(tmp_path, release):
 def test_a_release_keeps_the_id_it_was_paid_under_and_older_files_have_none(tmp_path):
     release = line([1.0, 2.5], id="0123456789abcdef" * 2)
     for name in ("r.json", "r.parquet"):
-        again = Release.load(release.save(tmp_path / name))
+        again = load(release.save(tmp_path / name))
         assert again == release and again.id == release.id
     assert "id=01234567)" in repr(release) and "01234567" in release._repr_html_()
     older = release.to_dict()
@@ -879,7 +879,7 @@ def test_the_undamaged_file_loads(tmp_path):
     """The twin of the table above: it is the damage that is refused."""
     path = tmp_path / "release.json"
     path.write_text("\ufeff" + GOOD, encoding="utf-8")
-    assert Release.load(path) == line([1.0, 2.0, 3.0])
+    assert load(path) == line([1.0, 2.0, 3.0])
     path.write_text(json.dumps(changed(later_addition={"x": 1})))
     assert load(str(path)) == line([1.0, 2.0, 3.0])
 
@@ -1091,7 +1091,7 @@ def test_html_shows_facts_even_without_a_picture(monkeypatch):
 
 def test_plot_draws_saves_and_refuses(tmp_path):
     release = line([5.0, -3.0, 4.0], post="nonneg")
-    release.plot(tmp_path / "p.svg", scale="log", truth=[4, 0, 4])
+    release.plot(tmp_path / "p.svg", log=True, truth=[4, 0, 4])
     assert "<svg" in (tmp_path / "p.svg").read_text()[:200]
     assert "95 %" in json.dumps(release.plot().spec) and "80 %" in json.dumps(release.plot(level=0.8).spec)
     blind = dataclasses.replace(release, error=Unknown("x"), simulated=True)
@@ -1117,7 +1117,7 @@ class TestInstants:
     @pytest.fixture
     def release(self):
         axis = dphist.Instants("2024-03-29", "2024-04-12", freq="1d", tz="Europe/Berlin")
-        return dphist.from_counts([1000] * 14, epsilon=1, edges=axis)
+        return dphist.from_counts([1000] * 14, epsilon=1, bins=axis)
 
     def test_quantiles_are_told_by_the_clock(self, release):
         middle = release.quantile(0.5)

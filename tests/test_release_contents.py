@@ -209,7 +209,7 @@ def records(seed: int, size: int) -> np.ndarray:
 
 LINE, GRID, OTHER = 123_457, 98_765, 54_321
 ON_LINES = [method for method in CATALOGUE if method not in ("quadtree", "hybridtree")]
-METHOD_OPTIONS = [{}, {"workload": "all-ranges"}, {"post": "integer"}]
+METHOD_OPTIONS = [{}, {"workload": "ranges"}, {"post": "integer"}]
 
 
 def three(repeat, publish) -> tuple[list[Release], list[int]]:

@@ -53,7 +53,7 @@ class TestNothingPaidForIsReplaced:
 class TestAdvice:
     def test_it_takes_a_method_with_error_bars(self):
         found = package.advise(
-            64, scale=2000, epsilon="0.02", methods=["noisefirst", "identity"], like="smooth"
+            64, records=2000, epsilon="0.02", methods=["noisefirst", "identity"], like="smooth"
         )
         assert [row.method for row in found.rows] == ["noisefirst", "identity"]
         assert [row.intervals for row in found.rows] == [False, True]
@@ -64,7 +64,7 @@ class TestAdvice:
     def test_what_a_silent_method_would_save_is_said(self):
         def row(method, epsilon, error):
             return advising.Expected(
-                method=method, epsilon=Fraction(epsilon), error=error, least=1.0, most=9.0, runs=3,
+                method=method, epsilon=Fraction(epsilon), error=error, least=1.0, most=9.0, trials=3,
                 intervals=method != "noisefirst", shapes=(), curve=(),
             )  # fmt: skip
 
@@ -74,7 +74,7 @@ class TestAdvice:
         assert "has no intervals" in advising._silent(costs[:1])
 
     def test_the_next_line_names_ledger_and_place(self, here):
-        ask = ("advise", "--bins", "64", "--scale", "2000", "--epsilon", "0.02", "--like", "smooth")
+        ask = ("advise", "--bins", "64", "--records", "2000", "--epsilon", "0.02", "--like", "smooth")
         said = dphist(*ask, "--method", "identity", "--method", "noisefirst").stderr
         (line,) = (line for line in said.splitlines() if line.startswith("next:"))
         assert line.endswith("--method identity --workload points --epsilon 0.02 "
@@ -107,7 +107,7 @@ class TestOptionsAreGivenOnce:
     def test_every_command(self, here):
         labels = ("--column", "kind", "--categories", "a", "--categories", "b")
         assert "commas: --categories A,B" in dphist("check", "people.csv", *labels, code=2).stderr
-        assert "--bins" in dphist("advise", "--bins", "2", "--bins", "3", "--scale", "9", code=2).stderr
+        assert "--bins" in dphist("advise", "--bins", "2", "--bins", "3", "--records", "9", code=2).stderr
         assert "--limit" in dphist("ledger", "create", "x.db", "--limit", "1", "--limit", "2", code=2).stderr
         assert "--level" in dphist("query", "r.json", "0", "--level", ".9", "--level", ".8", code=2).stderr
         assert not (here / "x.db").exists()
@@ -169,7 +169,7 @@ def test_a_date_in_a_range_is_told_what_to_do(here):
 
 
 def test_methods_that_do_the_same_are_named():
-    found = package.advise(4, scale=2000, epsilon=1, methods=["identity", "hb"], like="smooth")
+    found = package.advise(4, records=2000, epsilon=1, methods=["identity", "hb"], like="smooth")
     assert len(found.rows) == 1
     assert "hb does exactly the same here as identity." in found.words() or (
         "identity does exactly the same here as hb." in found.words()
@@ -194,7 +194,7 @@ def test_a_ledger_in_memory_shows_itself():
 
 
 def test_labels_obey_nobody_in_a_csv(tmp_path):
-    release = package.from_counts([1, 2, 3], edges=["\x1b[31mred", "a\rb", "plain"], epsilon=1)
+    release = package.from_counts([1, 2, 3], bins=["\x1b[31mred", "a\rb", "plain"], epsilon=1)
     text = release.save(tmp_path / "r.csv").read_bytes().decode()
     assert "\x1b" not in text and "\r" not in text and "\\u001b[31mred" in text and "\nplain," in text
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from dphist.domain import Domain, Integers
-from dphist.methods.catalogue import METHODS, Method
+from dphist.methods.catalogue import CATALOGUE, Method
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -30,7 +30,7 @@ def table() -> str:
         "| name | what it does | family | for | domains | intervals | time | shares |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for method in METHODS:
+    for method in CATALOGUE.values():
         names = ", also ".join((f"[{method.name}]({page_of(method.name)})", *method.aliases))
         cells = (names, method.summary, method.family, *method.facts, shares(method))
         lines.append(f"| {' | '.join(cells)} |")

@@ -285,7 +285,7 @@ def sliding() -> Picture:
     )
 
 
-# dphist compare --like "n=4096 scale=1e6 hourly" --epsilon 0.1 --workload random --jobs 1, of these:
+# dphist compare --like "bins=4096 records=1e6 hourly" --epsilon 0.1 --workload random --jobs 1, of these:
 # median CPU time of a run in milliseconds, mean absolute error of a query.
 MEASURED = {
     "identity": (0.31, 331),
@@ -333,7 +333,7 @@ def outcomes() -> Picture:
 def buys() -> Picture:
     """Error against epsilon, for the methods that are advised."""
     methods = ["identity", "hats", "dawa2", "ahp", "uniform"]
-    advice = dphist.advise(1024, scale=1e6, epsilon="0.1", workload="ranges", like="heaps", methods=methods)
+    advice = dphist.advise(1024, records=1e6, epsilon="0.1", workload="ranges", like="heaps", methods=methods)
     return Picture(advice.plot().spec | {"config": CONFIG | {"aria": False}})
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dphist.domain.groups import Groups
     from dphist.methods.catalogue import CATALOGUE
     from dphist.methods.pipeline import Pipeline, Split
-    from dphist.planning.advise import advise
+    from dphist.planning import shapes
+    from dphist.planning.advise import Advice, advise
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Names are looked up when first used, so that `import dphist` stays quick.
 _HOME = {
+    "Advice": "planning.advise",
     "CATALOGUE": "methods.catalogue",
     "Categories": "domain",
     "Domain": "domain",
@@ -75,6 +77,7 @@ _MODULES = {
 
 __all__ = [
     "CATALOGUE",
+    "Advice",
     "Categories",
     "Domain",
     "Estimate",

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dphist.cli.common import SCREEN, JsonFlag, print_table, say, screen_width, show, to_float, to_whole
+from dphist.cli.common import (
+    SCREEN,
+    JsonFlag,
+    listed,
+    print_table,
+    say,
+    screen_width,
+    show,
+    to_float,
+    to_whole,
+    warnings_said,
+)
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
 from dphist.errors import OutputError, UsageError
 
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
 def advise(
     bins: Annotated[str, typer.Option(help="Number of bins.")],
-    scale: Annotated[str, typer.Option(help="About how many records there are, such as 1e6.")],
+    records: Annotated[str, typer.Option(help="About how many records there are, such as 1e6.")],
     epsilon: Annotated[str | None, typer.Option(help="What will the error be at this budget?")] = None,
     error: Annotated[
         str | None,
@@ -43,7 +51,8 @@ def advise(
         int, typer.Option(help="Records counted per person; the others are left out.")
     ] = 1,
     method: Annotated[
-        list[str] | None, typer.Option(help="Compare only these methods; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Compare only these methods; a comma list, or repeated."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Picture of error against epsilon: .png, .svg or .html.")
@@ -68,15 +77,15 @@ def advise(
     if min(shape) < 1:
         raise UsageError("--bins must be at least 1.")
     domain: Any = shape[0] if len(shape) == 1 else Domain(tuple(Integers(0, n - 1) for n in shape))
-    with _said():
+    with warnings_said():
         advice = ask(
             domain,
-            scale=to_float(scale, "--scale"),
+            records=to_float(records, "--records"),
             epsilon=epsilon,
             error=error,
             workload=workload,
             like=like,
-            methods=method or None,
+            methods=listed(method) or None,
             max_contributions=max_contributions,
         )
     if plot is not None:
@@ -101,12 +110,3 @@ def _next(advice: Advice, bins: str, y_bins: str | None, at_most: int) -> str:
     words += ["--method", chosen["method"], "--workload", advice.workload, "--epsilon", chosen["epsilon"]]
     words += ["--ledger", "LEDGER.db", "--out", "RELEASE.json"]
     return shlex.join(words)
-
-
-@contextmanager
-def _said() -> Iterator[None]:
-    """Say on stderr what the library warns of, at once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *rest, **more: say(f"warning: {message}")
-        yield

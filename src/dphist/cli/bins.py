@@ -36,7 +36,6 @@ def check_flags(
 def make_bins(
     bins: str | None,
     span: tuple[str, str] | None,
-    edges: str | None,
     categories: str | None,
     y_bins: str | None,
     y_span: tuple[str, str] | None,
@@ -44,21 +43,23 @@ def make_bins(
     """Return the bins of a plan from whichever of the options was given."""
     from dphist.domain import Domain, make_axis
 
-    given = [o for o, v in (("--bins", bins), ("--edges", edges), ("--categories", categories)) if v]
+    given = [o for o, v in (("--bins", bins), ("--categories", categories)) if v]
     if len(given) != 1:
         raise UsageError(
-            "say what the bins are with exactly one of --bins N --range LO HI, --edges or --categories"
+            "say what the bins are with exactly one of --bins N --range LO HI, --bins EDGES or --categories"
             + (f"; you gave {' and '.join(given)}." if given else ".")
         )
-    if span is None and bins:
+    edges = bins if bins and "," in bins else None
+    if span is None and bins and not edges:
         raise UsageError(
             "--range LO HI is needed with --bins: the smallest and largest possible value, from public "
             "knowledge, such as --range 0 120. A range read off the data would leak a record."
         )
-    if span is not None and not bins:
-        raise UsageError(f"--range goes with --bins; {given[0]} already says where the bins are.")
+    if span is not None and (edges or categories):
+        what = f"{given[0]} {edges or categories}"
+        raise UsageError(f"--range goes with a number of --bins; {what} already says where the bins are.")
     if edges:
-        x: dict[str, Any] = {"bins": [to_float(e, "--edges") for e in _row(edges, "--edges")]}
+        x: dict[str, Any] = {"bins": [to_float(e, "--bins") for e in _row(edges, "--bins")]}
     elif categories:
         x = {"categories": _row(categories, "--categories")}
     else:

@@ -15,7 +15,6 @@ def check(
     y_column: options.YColumn = None,
     y_bins: options.YBins = None,
     y_range: options.YRange = None,
-    edges: options.Edges = None,
     categories: options.Labels = None,
     where: options.Where = None,
     outside: options.Beyond = "drop",
@@ -37,7 +36,7 @@ def check(
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     found = sort_records(
         data,
-        make_domain(**make_bins(bins, range_, edges, categories, y_bins, y_range)),
+        make_domain(**make_bins(bins, range_, categories, y_bins, y_range)),
         columns=[name for name in (column, y_column) if name is not None],
         where=where,
         outside=outside,  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -25,9 +26,10 @@ SCREEN = 80  # columns, where we cannot ask
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+OLD_OPTIONS = {"--scale": "--records", "--edges": "--bins", "--runs": "--trials"}  # for one version
 HOW_TO_JOIN = {
     "--categories": "join the labels with commas: --categories A,B",
-    "--edges": "join the edges with commas: --edges 0,18,65",
+    "--bins": "give it once; edges are joined with commas: --bins 0,18,65",
     "--where": "join the conditions with AND: --where 'A AND B'",
 }
 
@@ -37,6 +39,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; of an option that takes one value, all but the last would be lost."""
+        args = self._renamed(ctx, args)
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option in {id(o): o for o in order if order.count(o) > 1}.values():
             if isinstance(option, TyperOption) and not option.multiple and not option.is_flag:
@@ -48,6 +51,18 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments."""
         return _bare(super().get_params(ctx))
+
+    def _renamed(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments with the options' names of today, and say which were old."""
+        known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        end = args.index("--") if "--" in args else len(args)
+        for at, word in enumerate(args[:end]):
+            old, equals, value = word.partition("=")
+            new = OLD_OPTIONS.get(old)
+            if new in known and old not in known:
+                say(f"warning: {old} is called {new} now; the old name goes with the next version.")
+                args = [*args[:at], f"{new}{equals}{value}", *args[at + 1 :]]
+        return args
 
 
 class Commands(TyperGroup):
@@ -108,6 +123,20 @@ def say(text: str) -> None:
     """Print on stderr what is no result, with nothing in it that a terminal would obey."""
     with suppress(OSError, ValueError):
         typer.echo(harmless(text), err=True)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say on stderr what the library warns of, at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *rest, **more: say(f"warning: {message}")
+        yield
+
+
+def listed(texts: list[str] | None) -> list[str]:
+    """Return what an option lists, by commas or by being repeated."""
+    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
 
 
 def amount(value: Fraction) -> str:

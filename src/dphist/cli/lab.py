@@ -17,10 +17,12 @@ from dphist.cli.common import (
     SCREEN,
     Interrupted,
     JsonFlag,
+    listed,
     print_table,
     say,
     screen_width,
     show,
+    warnings_said,
 )
 from dphist.errors import UsageError
 
@@ -47,7 +49,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="WORDS",
-            help='Made-up data: "n=4096 scale=1e6 sparse"; may be repeated. Shapes: dphist shapes',
+            help='Made-up data: "bins=4096 records=1e6 sparse"; may be repeated. Shapes: dphist shapes',
         ),
     ] = None,
     method: Annotated[
@@ -80,16 +82,17 @@ def compare(
 
     if data:
         say("warning: this runs without privacy: use public data only.")
-    question = lab.ask(
-        files=data or (),
-        like=like or (),
-        samples=samples,
-        methods=_listed(method),
-        epsilons=_listed(epsilon) or ("0.1", "1"),
-        workload=workload,
-        trials=trials,
-        metric=metric,
-    )
+    with warnings_said():
+        question = lab.ask(
+            files=data or (),
+            like=like or (),
+            samples=samples,
+            methods=listed(method),
+            epsilons=listed(epsilon) or ("0.1", "1"),
+            workload=workload,
+            trials=trials,
+            metric=metric,
+        )
     command = shlex.join(["dphist", *sys.argv[1:]])
     if out is not None:
         lab.claim(out, command=command)
@@ -121,11 +124,6 @@ def shapes(as_json: JsonFlag = False) -> None:
         show(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
         return
     print_table(header, rows, fold=header[1:])
-
-
-def _listed(texts: list[str] | None) -> list[str]:
-    """Return what an option lists, by commas or by being repeated."""
-    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
 
 
 @contextmanager

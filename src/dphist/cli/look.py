@@ -93,26 +93,27 @@ def plot(
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
     check_free(out, overwrite=overwrite)
-    loaded.plot(out, scale="log" if log else "linear", level=level, joint=joint, overwrite=overwrite)
+    loaded.plot(out, log=log, level=level, joint=joint, overwrite=overwrite)
     show(str(out))
 
 
 def methods(as_json: JsonFlag = False) -> None:
     """List the catalogue: every method with what it does and who published it."""
-    from dphist.methods.catalogue import METHODS
+    from dphist.methods.catalogue import CATALOGUE
 
+    known = CATALOGUE.values()
     if as_json:
-        show(json.dumps([{n: v for n, v in vars(m).items() if n != "build"} for m in METHODS], indent=2))
+        show(json.dumps([{n: v for n, v in vars(m).items() if n != "build"} for m in known], indent=2))
         return
     header = ("method", "what it does", "facts", "published by")
-    rows = [(" = ".join((m.name, *m.aliases)), m.summary, "; ".join(m.facts), m.citation) for m in METHODS]
+    rows = [(" = ".join((m.name, *m.aliases)), m.summary, "; ".join(m.facts), m.citation) for m in known]
     print_table(header, rows, fold=header[1:])
 
 
 def audit(
     method: Annotated[str, typer.Argument(help="A name from: dphist methods")],
     epsilon: Annotated[str, typer.Option(help="What the method shall promise.")] = "1",
-    runs: Annotated[int, typer.Option(help="Runs on each of two neighbours; more see more.")] = 15_000,
+    trials: Annotated[int, typer.Option(help="Runs on each of two neighbours; more see more.")] = 15_000,
     plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
     overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
@@ -128,9 +129,9 @@ def audit(
     if plot is not None:
         check_writable(plot, PICTURES)
         check_free(plot, overwrite=overwrite)
-    say(f"running {method} on made-up counts, {runs:,} times and more for each question (minutes) ...")
+    say(f"running {method} on made-up counts, {trials:,} times and more for each question (minutes) ...")
     audits = []
-    for part, found in audit_method(method, epsilon=epsilon, runs=runs):
+    for part, found in audit_method(method, epsilon=epsilon, trials=trials):
         audits.append((part, found))
         say(f"{part}: claims {amount(found.claim)}, loses at least {found.bound:.3g}")
         if found.violated:
@@ -172,7 +173,8 @@ def _summary(part: str, found: Audit) -> dict[str, Any]:
         "event": found.event,
         "seen": list(found.seen),
         "tested": found.scores[0].size,
-        "runs": found.runs,
+        "trials": found.trials,
+        "runs": found.trials,  # its old name, for one version
         "beta": found.beta,
     }
 

@@ -8,7 +8,7 @@ import typer
 
 Data = Annotated[str, typer.Argument(help="CSV, TSV, JSON lines or Parquet; a path, a glob or a folder.")]
 Column = Annotated[str | None, typer.Option(help="Column to count, or an SQL expression of columns.")]
-Bins = Annotated[str | None, typer.Option(help="Number of equal bins.")]
+Bins = Annotated[str | None, typer.Option(help="Number of equal bins, with --range; or edges: 0,18,65,120")]
 Range = Annotated[
     tuple[str, str] | None,
     typer.Option("--range", metavar="LO HI", help="Smallest and largest possible value: public knowledge."),
@@ -16,7 +16,6 @@ Range = Annotated[
 YColumn = Annotated[str | None, typer.Option(help="Second column, for a grid.")]
 YBins = Annotated[str | None, typer.Option(help="Number of bins of the second column.")]
 YRange = Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Its range.")]
-Edges = Annotated[str | None, typer.Option(help="Explicit bin edges: 0,18,65,120")]
 Labels = Annotated[str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')]
 Where = Annotated[str | None, typer.Option(help="Count only records that meet this SQL condition.")]
 Beyond = Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")]

@@ -65,7 +65,6 @@ def publish(
     y_column: options.YColumn = None,
     y_bins: options.YBins = None,
     y_range: options.YRange = None,
-    edges: options.Edges = None,
     categories: options.Labels = None,
     where: options.Where = None,
     outside: options.Beyond = "drop",
@@ -115,7 +114,7 @@ def publish(
 
     check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
     plan = api.Plan(
-        **make_bins(bins, range_, edges, categories, y_bins, y_range),
+        **make_bins(bins, range_, categories, y_bins, y_range),
         epsilon=epsilon,
         column=(column, y_column) if column is not None and y_column is not None else column,
         where=where,

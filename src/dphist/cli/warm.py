@@ -21,7 +21,7 @@ _BINS, _SIDE = 64, 16
 
 def warm() -> None:
     """Compile every method now, which takes some minutes, so that no later run waits for it."""
-    from dphist.methods.catalogue import METHODS
+    from dphist.methods.catalogue import CATALOGUE
 
     folder = place()
     if folder is None:
@@ -30,7 +30,7 @@ def warm() -> None:
             "needs. To keep it, set NUMBA_CACHE_DIR to a folder that only you can write to."
         )
         return
-    names, compiled = [method.name for method in METHODS], 0
+    names, compiled = list(CATALOGUE), 0
     for done, name in enumerate(names, 1):
         told: list[str] = []
         with noticing(partial(told.append, name)):

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist._common.renamed import old_names, warn_renamed
 from dphist.domain import MAX_BINS, Domain, whole
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
@@ -278,7 +279,7 @@ class Rectangles(Workload):
         return steps.cumsum(axis=0).cumsum(axis=1)[:-1, :-1].ravel()
 
 
-points, prefixes, all_ranges = Points, Prefixes, AllRanges
+__getattr__ = old_names(globals(), points="Points", prefixes="Prefixes", all_ranges="AllRanges")
 
 
 def small(n: int) -> RangesOfLength:
@@ -339,13 +340,12 @@ def random_rectangles(shape: Sequence[int], m: int = 2000, *, draw: int = 0) -> 
 
 _NAMED: dict[str, Callable[[int], Workload]] = {
     "points": Points,
-    "identity": Points,
     "prefixes": Prefixes,
     "ranges": AllRanges,
-    "all-ranges": AllRanges,
     "small": small,
     "big": big,
 }
+_OLD = {"identity": "points", "all-ranges": "ranges"}  # names that go with the next version
 _SAMPLED: dict[str, Callable[..., Workload]] = {
     "random": random,
     "clustered": clustered,
@@ -361,10 +361,13 @@ def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
     """
     shape = over.shape if isinstance(over, Domain) else _shape(over)
     n = math.prod(shape)
+    if isinstance(spec, str) and spec in _OLD:
+        warn_renamed(f"the workload {spec!r}", repr(_OLD[spec]))
+        spec = _OLD[spec]
     name, *rest = spec.split(":") if isinstance(spec, str) else [""]
     if isinstance(spec, str) and name not in _NAMED | _SAMPLED:
         raise UsageError(f"there is no workload {name!r}. {did_you_mean(name, _NAMED | _SAMPLED)}")
-    fits_grids = isinstance(spec, Points | Rectangles) or name in ("points", "identity", "rectangles")
+    fits_grids = isinstance(spec, Points | Rectangles) or name in ("points", "rectangles")
     if len(shape) > 1 and not fits_grids:
         raise UsageError("ranges have one axis, and this domain is a grid: use rectangles, or points.")
     if len(rest) > 2 * (name in _SAMPLED) or not all(number.isdecimal() for number in rest):

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dphist._common.renamed import renamed_fields
 from dphist.domain import MAX_BINS, Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import DataError, OutputError, UsageError, did_you_mean
@@ -91,13 +92,14 @@ class Line:
     trials: int
 
 
+@renamed_fields(scale="records")
 @dataclass(frozen=True)
 class Ranking:
     """All methods on one dataset at one epsilon, best first, and why some failed."""
 
     dataset: str
     n: int
-    scale: int
+    records: int
     epsilon: float
     lines: tuple[Line, ...]
     failed: dict[str, str]
@@ -105,8 +107,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """The dataset, its size and the budget, in words."""
-        told = f" n={self.n} " in self.dataset
-        size = "" if told else f" ({self.n:,} bins, {self.scale:,} records)"
+        told = f" bins={self.n} " in self.dataset
+        size = "" if told else f" ({self.n:,} bins, {self.records:,} records)"
         return f"{self.dataset}{size}, epsilon {self.epsilon:g}"
 
     @property
@@ -165,14 +167,14 @@ def ask(
 
     Args:
         files: public histograms: .npy or .csv files, or folders of them.
-        like: data described in words, such as ``n=4096 scale=1e6 sparse``.
+        like: data described in words, such as ``bins=4096 records=1e6 sparse``.
         samples: how many samples are drawn of each description; the trials are spread over them.
         methods: catalogue names, or ``all``; none means those that are usual for each dataset.
     """
     if not files and not like:
         raise UsageError(
             "say on what to compare: --data FILE_OR_FOLDER with public counts, or "
-            '--like "n=4096 scale=1e6 sparse" for made-up ones (dphist shapes lists the shapes).'
+            '--like "bins=4096 records=1e6 sparse" for made-up ones (dphist shapes lists the shapes).'
         )
     if trials < 2:
         raise UsageError(f"trials must be at least 2, not {trials}: one run says nothing about the spread.")
@@ -301,8 +303,10 @@ def _methods(names: Sequence[str]) -> tuple[str, ...]:
 def _described(text: str) -> Source:
     like = shapes.parse_like(text)
     if like.n > MAX_BINS:
-        raise UsageError(f"n must be at most {MAX_BINS}, not {like.n}.")
-    return Source(f"{like.shape} n={like.n} scale={like.scale}", like.shape, like.n, like.scale)
+        raise UsageError(f"bins must be at most {MAX_BINS}, not {like.n}.")
+    return Source(
+        f"{like.shape} bins={like.n} records={like.records}", like.shape, n=like.n, records=like.records
+    )
 
 
 def _read(paths: Iterable[Path]) -> list[Source]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist._common.renamed import renamed, renamed_fields
 from dphist.errors import DataError, UsageError, did_you_mean
 from dphist.planning import flights, shapes
 from dphist.privacy.counts import MAX_COUNT
@@ -34,6 +35,7 @@ DPBENCH = Path(os.environ.get("DPHIST_BENCH_DATA", "dpbench"))  # real histogram
 _DEMO = "demo:"
 
 
+@renamed_fields(scale="records")
 @dataclass(frozen=True)
 class Source:
     """One histogram, described.
@@ -43,14 +45,14 @@ class Source:
         shape: a name in ``shapes.SHAPES``, a path to a .npy or .csv file of counts, or ``demo:NAME``.
         n: how many bins; neighbours of a file's bins are put together until so many are left (on a grid,
             equally many along both axes). None is as many as the file has.
-        scale: how many records to draw from the shape; None takes the file's counts as they are.
+        records: how many to draw from the shape; None takes the file's counts as they are.
         draw: which sample, if any is drawn.
     """
 
     name: str
     shape: str
     n: int | None = None
-    scale: int | None = None
+    records: int | None = None
     draw: int = 0
 
     @property
@@ -62,26 +64,28 @@ class Source:
         """Return the counts, of one axis or of two."""
         if not self.shape.startswith(_DEMO) and not self.shape.endswith(FILES):
             shapes.find(self.shape)
-            if self.n is None or self.scale is None:
-                raise UsageError(f"the shape {self.shape!r} needs n and scale: how many bins and records.")
-            return shapes.draw(self.shape, n=self.n, scale=self.scale, seed=self.draw)
+            if self.n is None or self.records is None:
+                raise UsageError(f"the shape {self.shape!r} needs n, how many bins, and records, how many.")
+            return shapes.draw(self.shape, n=self.n, records=self.records, seed=self.draw)
         if self.shape.startswith(_DEMO):
             full = _flights(self.shape.removeprefix(_DEMO))
         else:
             full = read(Path(self.shape))
         x = full if self.n is None else _coarser(full, self.n)
-        if self.scale is None:
+        if self.records is None:
             return x
-        return shapes.draw(x.ravel(), n=x.size, scale=self.scale, seed=self.draw).reshape(x.shape)
+        return shapes.draw(x.ravel(), n=x.size, records=self.records, seed=self.draw).reshape(x.shape)
 
 
-def shapes_as(names: Iterable[str], *, n: int, scale: int) -> tuple[Source, ...]:
-    """Return made-up histograms of the shapes named, all of one size and scale."""
-    return tuple(Source(shapes.find(name).name, name, n, scale) for name in names)
+@renamed(scale="records")
+def shapes_as(names: Iterable[str], *, n: int, records: int) -> tuple[Source, ...]:
+    """Return made-up histograms of the shapes named, all with as many bins and records."""
+    return tuple(Source(shapes.find(name).name, name, n, records) for name in names)
 
 
+@renamed(scale="records")
 def folder(
-    path: str | Path, *, n: int | None = None, scale: int | None = None, dims: int | None = None
+    path: str | Path, *, n: int | None = None, records: int | None = None, dims: int | None = None
 ) -> tuple[Source, ...]:
     """Return the histograms in the .npy and .csv files below a folder, in order of their paths.
 
@@ -89,7 +93,7 @@ def folder(
 
     Args:
         n: how many bins each is made to have.
-        scale: how many records are drawn from each.
+        records: how many are drawn from each.
         dims: 1 or 2 keeps those of one axis, or grids; None keeps all.
     """
     top = Path(path)
@@ -103,7 +107,7 @@ def folder(
         raise UsageError(f"no .npy or .csv file{kind} below {top}: put histograms there, one in each file.")
     names = Counter(_label(f) for f in kept)
     return tuple(
-        Source(_label(f) if names[_label(f)] == 1 else str(f.relative_to(top)), str(f.resolve()), n, scale)
+        Source(_label(f) if names[_label(f)] == 1 else str(f.relative_to(top)), str(f.resolve()), n, records)
         for f in kept
     )
 

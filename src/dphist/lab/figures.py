@@ -15,7 +15,7 @@ from typing import Any
 
 from dphist.charts.picture import CONFIG, INK, SCHEMA, TIP, Picture, Spec
 from dphist.errors import UsageError
-from dphist.methods.catalogue import METHODS
+from dphist.methods.catalogue import CATALOGUE
 
 Row = Mapping[str, Any]
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -43,7 +43,9 @@ def _style(colour: int, mark: int) -> Style:
 
 # The catalogue lists family by family, so that members of one have the same or neighbouring colours.
 STYLES = {
-    name: _style(*divmod(k, len(MARKS))) for k, m in enumerate(METHODS) for name in (m.name, *m.aliases)
+    name: _style(*divmod(k, len(MARKS)))
+    for k, m in enumerate(CATALOGUE.values())
+    for name in (m.name, *m.aliases)
 }
 
 

@@ -10,7 +10,7 @@ The unit of work is a `Cell`: one method on one input, all its trials. A finishe
   (`UsageError`), for then it will stay wrong.
 
 Every method gets the same input and no side information: it meets the counts through a simulated curator, and
-is told the public domain, epsilon and the workload, and nothing of the scale or the shape.
+is told the public domain, epsilon and the workload, and nothing of the number of records or the shape.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COLUMNS = {
     "dataset": "VARCHAR",
     "shape": "VARCHAR",
     "n": "BIGINT",
-    "scale": "BIGINT",
+    "records": "BIGINT",
     "draw": "BIGINT",
     "epsilon": "DOUBLE",
     "workload": "VARCHAR",
@@ -125,7 +125,7 @@ class Cell:
     @property
     def _subject(self) -> tuple[str | int | None, ...]:
         s = self.source
-        return (s.name, s.label, s.n, s.scale, s.draw, self.epsilon, self.workload, self.method)
+        return (s.name, s.label, s.n, s.records, s.draw, self.epsilon, self.workload, self.method)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def run_cell(cell: Cell, *, build: Build = make_pipeline, queries: Queries = mak
         "dataset": cell.source.name,
         "shape": cell.source.label,
         "n": cell.source.n,
-        "scale": cell.source.scale,
+        "records": cell.source.records,
         "draw": cell.source.draw,
         "epsilon": float(parse_epsilon(cell.epsilon)),
         "workload": cell.workload,
@@ -213,7 +213,7 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
     exact = cell.source.counts()
     domain = _domain(exact.shape)
     held = Counts(exact, domain)
-    truth, scale = held.values, int(held.values.sum())
+    truth, records = held.values, int(held.values.sum())
     workload = queries(cell.workload, domain)
     pipeline = build(cell.method, domain, workload)
     judges = [(name, queries(name, domain)) for name in dict.fromkeys(cell.judges)]
@@ -226,7 +226,7 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
         errors = trial.values - truth
         common = {
             "n": domain.n,
-            "scale": scale,
+            "records": records,
             "trial": number,
             "seed": seed,
             "seconds": trial.seconds,
@@ -240,7 +240,7 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
                 "mean_squared": squared,
                 "mean_absolute": judge.mean_absolute_error(errors),
                 "max_absolute": judge.max_absolute_error(errors),
-                "scaled": squared / scale if scale else None,
+                "scaled": squared / records if records else None,
             }
 
 
@@ -262,7 +262,7 @@ def _warm_up(method: str, workload: str, shape: tuple[int, ...], build: Build, q
 
 
 def _runs(method: str, workload: str, domain: Domain, build: Build, queries: Queries) -> bool:
-    held = Counts(shapes.draw("heaps", n=domain.n, scale=10_000), domain)
+    held = Counts(shapes.draw("heaps", n=domain.n, records=10_000), domain)
     try:
         asked = queries(workload, domain)
         list(trials(build(method, domain, asked), held, asked, epsilon=Fraction(1), seeds=[0]))
@@ -366,7 +366,8 @@ def _read(path: Path, kept: Kept) -> bool:
         with path.open("rb") as file:
             for line in file:
                 try:
-                    row = _row(json.loads(line))
+                    found = json.loads(line)
+                    row = _row({"records": found.get("scale")} | found)  # as rows of version 0.1 call it
                 except (ValueError, AttributeError):  # torn: its cell is not complete, and is run again
                     continue
                 if row["status"] is not None and isinstance(row["cell"], str):

@@ -14,7 +14,7 @@ from dphist.errors import UsageError
 Row = Mapping[str, Any]
 RESAMPLES = 1000
 # All that says which trial of which experiment a row is, but for the method.
-_TRIAL = ("dataset", "n", "scale", "draw", "epsilon", "workload", "judged", "trial")
+_TRIAL = ("dataset", "n", "records", "draw", "epsilon", "workload", "judged", "trial")
 
 
 def summarise(rows: Iterable[Row], *, by: Sequence[str], value: str) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def choose(*where: Callable[[Method], bool]) -> tuple[str, ...]:
     >>> choose(lambda m: m.family == "grid", lambda m: 1 not in m.dimensions)
     ('quadtree', 'hybridtree')
     """
-    return tuple(m.name for m in METHODS if all(holds(m) for holds in where))
+    return tuple(m.name for m in CATALOGUE.values() if all(holds(m) for holds in where))
 
 
 def usual(domain: Domain) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ _transform = partial(Method, family="transform")
 _selection = partial(Method, family="selection")
 _grid = partial(Method, family="grid", suits=("ranges",))
 
-METHODS = (
+_METHODS = (
     _baseline("identity", "Noise on every bin: unbiased, exact error bars, no assumption about the data.",
         f"{_DWORK}; Ghosh, Roughgarden, Sundararajan, STOC 2009", lambda d: Pipeline(), data_dependent=False,
         intervals="exact", usual=_BOTH),
@@ -430,5 +430,5 @@ METHODS = (
         usual=_BOTH),
 )
 # fmt: on
-CATALOGUE = {method.name: method for method in METHODS}
-ALIASES = {alias: method.name for method in METHODS for alias in method.aliases}
+CATALOGUE = {method.name: method for method in _METHODS}
+ALIASES = {alias: method.name for method in _METHODS for alias in method.aliases}

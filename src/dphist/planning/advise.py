@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from dphist._common import __version__
+from dphist._common.renamed import renamed, renamed_fields
 from dphist.charts.picture import Picture, curves_chart
 from dphist.domain import Domain, Integers, shown, whole
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
-from dphist.planning.plan import Bins, Plan, WorkloadLike
+from dphist.planning.plan import Bins, WorkloadLike, make_domain
 from dphist.planning.preview import LikeData, patterns, short
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
@@ -42,16 +43,17 @@ _LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the epsilons that are trie
 _CLOSE = 0.03  # how near the error must come to the one asked for
 
 
+@renamed_fields(runs="trials")
 @dataclass(frozen=True, kw_only=True)
 class Expected:
     """What one method is expected to do.
 
     Args:
         epsilon: the budget it needs for the error that was asked for, or the one that was asked about.
-        error: the mean absolute error per query, in records, averaged over all runs.
-        least: the run with the least of it.
-        most: the run with the most.
-        runs: how many runs these are of.
+        error: the mean absolute error per query, in records, averaged over all trials.
+        least: the trial with the least of it.
+        most: the trial with the most.
+        trials: how many there were.
         intervals: whether a release says how wrong it may be.
         shapes: the same by shape of the data.
         curve: pairs of an epsilon and the error there.
@@ -62,7 +64,7 @@ class Expected:
     error: float
     least: float
     most: float
-    runs: int
+    trials: int
     intervals: bool
     shapes: tuple[tuple[str, float], ...] = field(repr=False)
     curve: tuple[tuple[float, float], ...] = field(repr=False)
@@ -75,13 +77,15 @@ class Expected:
             "error": self.error,
             "least": self.least,
             "most": self.most,
-            "runs": self.runs,
+            "trials": self.trials,
+            "runs": self.trials,  # its old name, for one version
             "intervals": self.intervals,
             "shapes": dict(self.shapes),
             "curve": [list(point) for point in self.curve],
         }
 
 
+@renamed_fields(scale="records")
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Advice:
     """Methods with the error to expect of each, best first; nothing was read and nothing spent.
@@ -89,7 +93,7 @@ class Advice:
     Args:
         rows: by error, if an epsilon was asked about; by the epsilon they need, if an error was.
         bins: how many bins each axis has.
-        scale: the number of records that was assumed.
+        records: how many were assumed.
         workload: the queries by which the error is measured.
         like: what the data were assumed to look like.
         answer: what a query would have for an answer on average, were the records spread evenly.
@@ -101,7 +105,7 @@ class Advice:
 
     rows: tuple[Expected, ...]
     bins: tuple[int, ...]
-    scale: int
+    records: int
     workload: str
     like: str
     answer: float
@@ -183,7 +187,8 @@ class Advice:
         """Return a JSON-ready description."""
         return {
             "bins": list(self.bins),
-            "scale": self.scale,
+            "records": self.records,
+            "scale": self.records,  # its old name, for one version
             "workload": self.workload,
             "like": self.like,
             "answer": self.answer,
@@ -202,7 +207,7 @@ class Advice:
     def question(self) -> str:
         """Return what was asked, in words."""
         bins = " x ".join(f"{n:,}" for n in self.bins)
-        return f"{bins} bins, {self.scale:,} records, {self.workload}, {self.like}"
+        return f"{bins} bins, {self.records:,} records, {self.workload}, {self.like}"
 
     def __repr__(self) -> str:
         return f"Advice({self.question()}: {self.best.method!r}, epsilon={as_decimal(self.best.epsilon)})"
@@ -225,10 +230,11 @@ class Advice:
         )
 
 
+@renamed(domain="bins", scale="records")
 def advise(
-    domain: Bins,
+    bins: Bins,
     *,
-    scale: float,
+    records: float,
     epsilon: Any = None,
     error: float | str | None = None,
     workload: WorkloadLike = "points",
@@ -241,28 +247,28 @@ def advise(
     Errors are those of what is published by default: methods that group bins pay for their intervals.
 
     Args:
-        domain: a number of bins, edges, an axis, or a ``Domain``.
-        scale: about how many records there are, from public knowledge.
+        bins: how many, or what they are: edges, an axis, or a ``Domain``.
+        records: about how many there are, from public knowledge.
         epsilon: the budget to ask about; either this or ``error``.
         error: the mean absolute error per query to aim at: in records, or as a share of what a query would
             have for an answer on average, were the records spread evenly ("2%"): for single bins this is
-            ``scale`` over the number of bins.
+            ``records`` over the number of bins.
         workload: the queries that matter, as in ``Plan``.
         like: what the data may look like: a shape of ``dphist.shapes.SHAPES``, an earlier release of the same
             bins or its file (free to use), or public counts, as an array or a file (.npy, .csv). By default
             several shapes, and the advice is the best on average over them.
-        methods: which to compare, instead of those that are usual for the domain.
-        max_contributions: how many records of one person are counted; ``scale`` is after that.
+        methods: which to compare, instead of those that are usual for these bins.
+        max_contributions: how many records of one person are counted; ``records`` is after that.
     """
-    place = _domain(domain)
-    records = _scale(scale)
+    place = _domain(bins)
+    many = _records(records)
     if (epsilon is None) == (error is None):
         raise UsageError("give either epsilon= (what will the error be?) or error= (what does it cost?).")
     queries = make_workload(workload, place)
     budget = None if epsilon is None else parse_epsilon(epsilon)
     if budget is not None and not _LEAST <= budget <= _MOST:
         raise UsageError(f"epsilon must lie between {float(_LEAST):g} and {_MOST}, not {as_decimal(budget)}.")
-    answer = records * float(queries.coverage().sum()) / (place.n * queries.size)
+    answer = many * float(queries.coverage().sum()) / (place.n * queries.size)
     target = math.nan if error is None else _target(error, answer)
     pipelines = _suitable(methods, place, queries)
     if methods is None and error is not None:
@@ -270,7 +276,7 @@ def advise(
     looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
     at_most = whole(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
-    study = SimulatedErrors(place, queries, records, at_most, pipelines, looks, named)
+    study = SimulatedErrors(place, queries, many, at_most, pipelines, looks, named)
     study.recall()
     found = _at(study, budget) if budget is not None else _for(study, target)
     study.keep()
@@ -280,7 +286,7 @@ def advise(
     return Advice(
         rows=rows,
         bins=place.shape,
-        scale=records,
+        records=many,
         workload=workload if isinstance(workload, str) else f"{queries.size:,} queries",
         like=looks[0].name if len(looks) == 1 else f"on average over {len(looks)} shapes",
         answer=answer,
@@ -421,7 +427,7 @@ def _row(
         error=float(errors.mean()),
         least=float(errors.min()),
         most=float(errors.max()),
-        runs=errors.size,
+        trials=errors.size,
         intervals=study.has_intervals(method, epsilon),
         shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
         curve=tuple(sorted((float(e), y) for e, y in curve.items())),
@@ -459,7 +465,7 @@ def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
         more = float(next_.epsilon / best.epsilon)
         told = f"Next is {next_.method}, which needs {more:.3g} times the epsilon."
     else:
-        runs = min(best.runs, next_.runs)
+        runs = min(best.trials, next_.trials)
         one, two = (study.errors(row.method, row.epsilon, runs) for row in (best, next_))
         wins, more = int((one < two).sum()), next_.error / best.error if best.error else math.inf
         told = f"Next is {next_.method}, off by {more:.3g} times as much; "
@@ -501,21 +507,21 @@ def _silent(rows: Sequence[Expected]) -> str:
     return f" {first.method} {gain.replace('%', ' %')}, without error bars."
 
 
-def _domain(domain: Any) -> Domain:
-    if isinstance(domain, int | np.integer) and not isinstance(domain, bool):
-        if domain < 1:
-            raise UsageError(f"a histogram needs at least one bin, not {domain}.")
-        return Domain((Integers(0, int(domain) - 1),))
-    return Plan(bins=domain, epsilon=1).domain
+def _domain(bins: Any) -> Domain:
+    if isinstance(bins, int | np.integer) and not isinstance(bins, bool):
+        if bins < 1:
+            raise UsageError(f"a histogram needs at least one bin, not {bins}.")
+        return Domain((Integers(0, int(bins) - 1),))
+    return make_domain(bins)
 
 
-def _scale(scale: object) -> int:
-    real = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
-    if not real or not 1 <= float(scale) <= 2**53:  # type: ignore[arg-type]
+def _records(records: object) -> int:
+    real = isinstance(records, int | float | np.number) and not isinstance(records, bool)
+    if not real or not 1 <= float(records) <= 2**53:  # type: ignore[arg-type]
         raise UsageError(
-            f"scale is about how many records there are, 1 or more, such as 1e6, not {shown(scale)}."
+            f"records is about how many records there are, 1 or more, such as 1e6, not {shown(records)}."
         )
-    return round(float(scale))  # type: ignore[arg-type]
+    return round(float(records))  # type: ignore[arg-type]
 
 
 def _target(error: object, answer: float) -> float:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dphist._common.renamed import renamed, renamed_fields
 from dphist.domain import whole
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
@@ -35,12 +36,13 @@ from dphist.errors import UsageError
 Mechanism: TypeAlias = Callable[[Ints, int], ArrayLike]
 Pair: TypeAlias = tuple[Ints, Ints]
 Ratio: TypeAlias = Callable[[Floats], Floats]
-LEAST_RUNS, HEIGHTS = 100, range(1, 9)  # heights are dense: a threshold is crossed at one of them only
+LEAST_TRIALS, HEIGHTS = 100, range(1, 9)  # heights are dense: a threshold is crossed at one of them only
 _KEEP = 6  # one pair of so many goes on to the next round
 _LATTICE = 4  # up to so many bins every histogram of three heights is tried
 _PARTS = 24  # into so many parts a value's range is cut, or fewer if there are not 16 runs for each
 
 
+@renamed_fields(runs="trials")
 @dataclass(frozen=True, eq=False)
 class Audit:
     """What an audit found: but for a chance of beta, epsilon is at least ``bound``.
@@ -54,7 +56,7 @@ class Audit:
         threshold: where the event begins among the scores.
         upwards: whether the event is at least the threshold, likelier with the record; else at most.
         seen: in how many of the tested runs it happened, on each of the pair.
-        runs: how often the mechanism ran on each of the pair; two thirds of these were tested.
+        trials: how often the mechanism ran on each of the pair; two thirds of these were tested.
         beta: how likely the bound may be too high.
     """
 
@@ -66,7 +68,7 @@ class Audit:
     threshold: float
     upwards: bool
     seen: tuple[int, int]
-    runs: int
+    trials: int
     beta: float
 
     @property
@@ -75,12 +77,13 @@ class Audit:
         return self.bound > self.claim
 
 
+@renamed(runs="trials")
 def audit(
     mechanism: Mechanism,
     *,
     claim: Fraction,
     pair: tuple[ArrayLike, ArrayLike] | None = None,
-    runs: int = 15_000,
+    trials: int = 15_000,
     beta: float = 1e-6,
     bins: int = 8,
     unit: int = 1,
@@ -93,17 +96,19 @@ def audit(
             independent.
         claim: the promised epsilon, for one unit.
         pair: two histograms that differ by one unit; by default the worst of some that are searched.
-        runs: how often the mechanism runs on each of the pair; the search takes two or three times as many.
+        trials: how often the mechanism runs on each of the pair; the search takes two or three times as many.
         beta: how likely the bound may be too high.
         bins: how many bins the searched histograms have.
         unit: how many records one unit has at the most, in one bin or in several.
     """
-    if whole(runs, "runs") < LEAST_RUNS or not 0 < beta < 1 or claim <= 0 or whole(unit, "unit") < 1:
-        raise UsageError(f"an audit needs {LEAST_RUNS} runs or more, a positive claim, and beta in (0, 1).")
+    if whole(trials, "trials") < LEAST_TRIALS or not 0 < beta < 1 or claim <= 0 or whole(unit, "unit") < 1:
+        raise UsageError(
+            f"an audit needs {LEAST_TRIALS} trials or more, a positive claim, and beta in (0, 1)."
+        )
     look = _Looker(mechanism)
-    found = _search(look, pairs(bins, claim, unit), runs) if pair is None else _neighbours(*pair, unit)
-    table = _columns(found, [look(x, runs) for x in found])
-    sixth = runs // 6
+    found = _search(look, pairs(bins, claim, unit), trials) if pair is None else _neighbours(*pair, unit)
+    table = _columns(found, [look(x, trials) for x in found])
+    sixth = trials // 6
     event = _learn(table[:, :sixth], table[:, sixth : 2 * sixth], beta)
     scores = event.score(table[0, 2 * sixth :]), event.score(table[1, 2 * sixth :])
     tested, up = scores[0].size, event.upwards
@@ -113,7 +118,7 @@ def audit(
     words = f"{event.name}, as evidence for the unit, weighs {'at least' if up else 'at most'} "
     words += f"{event.threshold:.3g}: in {seen[1]:,} of {tested:,} runs with it and in {seen[0]:,} without"
     bound = math.log(p / q) if p > q else 0.0
-    return Audit(claim, bound, found, words, scores, event.threshold, up, seen, runs, beta)
+    return Audit(claim, bound, found, words, scores, event.threshold, up, seen, trials, beta)
 
 
 def pairs(bins: int, epsilon: Fraction = Fraction(1), unit: int = 1) -> list[Pair]:
@@ -188,7 +193,7 @@ def _search(look: _Looker, tried: list[Pair], runs: int) -> Pair:
     """Return the pair that small audits find worst; pairs share the runs on the histograms they share."""
     while len(tried) > 1:
         histograms = {x.tobytes(): x for pair in tried for x in pair}
-        each = max(min(LEAST_RUNS, runs // 10), runs // len(histograms)) // 2 * 2
+        each = max(min(LEAST_TRIALS, runs // 10), runs // len(histograms)) // 2 * 2
         seen = {key: look(x, each) for key, x in histograms.items()}
         if len(np.unique(np.concatenate(list(seen.values())), axis=0)) == 1:
             break  # it says the same whatever it is given

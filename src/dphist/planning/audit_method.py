@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dphist._common.renamed import renamed
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
@@ -29,7 +30,7 @@ from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
 BUDGET, UNIT = Fraction(5, 2), 2
-RUNS, BETA = 15_000, 1e-6
+TRIALS, BETA = 15_000, 1e-6
 _VERBS = (
     "measure", "measure_ranges", "measure_linear", "measure_distances", "choose", "partition_l1",
     "partition_splits",
@@ -57,15 +58,16 @@ class Call:
         return " ".join([self.verb, *kinds])
 
 
+@renamed(runs="trials")
 def audit_method(
-    method: str, *, epsilon: object = 1, runs: int = RUNS, beta: float = BETA
+    method: str, *, epsilon: object = 1, trials: int = TRIALS, beta: float = BETA
 ) -> Iterator[tuple[str, Audit]]:
     """Yield an audit of every verb that a method calls, by name, and at last of all that it publishes.
 
     Args:
         method: a name of the catalogue.
         epsilon: what the whole method shall promise.
-        runs: how often each of them runs on each of two neighbours, besides the search for these.
+        trials: how often each of them runs on each of two neighbours, besides the search for these.
         beta: how likely any of the bounds may be too high.
     """
     small = _plan(method, epsilon, 4)
@@ -73,11 +75,14 @@ def audit_method(
     each = beta / (len(found) + 1)
     for call in found:
         mechanism = replayed(call, small.domain)
-        yield call.name, audit(mechanism, claim=BUDGET, runs=runs, beta=each, bins=small.domain.n, unit=UNIT)
+        yield (
+            call.name,
+            audit(mechanism, claim=BUDGET, trials=trials, beta=each, bins=small.domain.n, unit=UNIT),
+        )
     plan = _plan(method, epsilon, 8, calibrate=0)
     yield (
         "all that is published",
-        audit(published(plan), claim=plan.budget, runs=runs, beta=each, bins=plan.domain.n),
+        audit(published(plan), claim=plan.budget, trials=trials, beta=each, bins=plan.domain.n),
     )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist._common.renamed import renamed
 from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, clock_zone, make_axis, whole
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
@@ -310,6 +311,7 @@ def histogram(
     return plan.release(data, ledger=ledger, dataset=dataset)
 
 
+@renamed(columns="column")
 def histogram2d(
     x: Any,
     y: Any = None,
@@ -317,7 +319,7 @@ def histogram2d(
     range: Any = None,
     *,
     epsilon: Any,
-    columns: tuple[str, str] | None = None,
+    column: tuple[str, str] | None = None,
     where: str | None = None,
     outside: Outside = "drop",
     unit: str | None = None,
@@ -334,16 +336,16 @@ def histogram2d(
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
-    """Publish a private two-dimensional histogram: two arrays, or one table with two ``columns``.
+    """Publish a private two-dimensional histogram: two arrays, or one table with a pair as ``column``.
 
     ``bins`` and ``range`` are as in ``numpy.histogram2d``: one number or a pair; a pair of pairs.
     """
-    if (y is None) == (columns is None):
-        raise UsageError("give either two arrays x and y, or one table with columns=('a', 'b').")
+    if (y is None) == (column is None):
+        raise UsageError("give either two arrays x and y, or one table with column=('a', 'b').")
     plan = Plan(
         bins=_grid(bins, range),
         epsilon=epsilon,
-        column=columns,
+        column=column,
         where=where,
         outside=outside,
         unit=unit,
@@ -361,6 +363,7 @@ def histogram2d(
     return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
 
 
+@renamed(edges="bins", unit_sensitivity="sensitivity")
 def from_counts(
     counts: ArrayLike,
     *,
@@ -368,9 +371,9 @@ def from_counts(
     method: str | Pipeline = "identity",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
-    edges: Any = None,
+    bins: Any = None,
     ledger: LedgerLike | str | Path | None = None,
-    unit_sensitivity: int = 1,
+    sensitivity: int = 1,
     post: Post = "none",
     dataset: str = "default",
 ) -> Release:
@@ -378,13 +381,13 @@ def from_counts(
 
     Args:
         counts: exact whole numbers, one per bin; two dimensions make a grid.
-        edges: what the bins are: edges, labels, an axis or a domain (for a grid, a pair); by default
+        bins: what they are: edges, labels, an axis or a domain (for a grid, a pair); by default
             the bins are numbered from 0.
-        unit_sensitivity: by how much one person can change the counts, added over all bins.
+        sensitivity: by how much one person can change the counts, added over all bins.
     """
     exact = np.asarray(counts)
     plan = Plan(
-        bins=_domain_of(exact, edges),
+        bins=_domain_of(exact, bins),
         epsilon=epsilon,
         method=method,
         calibrate=calibrate,
@@ -393,10 +396,8 @@ def from_counts(
     )
     book = open_ledger(ledger, durable=False)
     book.check(plan.budget, dataset=dataset)
-    unit = (
-        "one record" if unit_sensitivity == 1 else f"one unit that changes the counts by {unit_sensitivity}"
-    )
-    held = Counts(exact, plan.domain, unit_sensitivity, unit)
+    unit = "one record" if sensitivity == 1 else f"one unit that changes the counts by {sensitivity}"
+    held = Counts(exact, plan.domain, sensitivity, unit)
     return plan.publish(held, book, dataset, {"source": "counts"})
 
 
@@ -406,6 +407,7 @@ class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
     simulated: ClassVar[bool] = True
 
 
+@renamed(edges="bins", unit_sensitivity="sensitivity")
 def simulate(
     counts: ArrayLike,
     *,
@@ -414,8 +416,8 @@ def simulate(
     workload: WorkloadLike = "points",
     trials: int = 1,
     seed: int = 0,
-    edges: Any = None,
-    unit_sensitivity: int = 1,
+    bins: Any = None,
+    sensitivity: int = 1,
 ) -> SimulatedValues:
     """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
 
@@ -425,9 +427,9 @@ def simulate(
         An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.
     """
     exact = np.asarray(counts)
-    plan = Plan(bins=_domain_of(exact, edges), epsilon=epsilon, method=method, workload=workload)
+    plan = Plan(bins=_domain_of(exact, bins), epsilon=epsilon, method=method, workload=workload)
     published = make_pipeline(method, plan.domain, plan.queries)
-    held = Counts(exact, plan.domain, unit_sensitivity)
+    held = Counts(exact, plan.domain, sensitivity)
     if whole(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")
     first = whole(seed, "seed") << 32  # the trial fills the low 32 bits: seeds of different trials never meet
@@ -501,24 +503,24 @@ def _grid(bins: Any, range: Any) -> Domain:
     return Domain(tuple(make_axis(b, r) for b, r in zip(pair, ranges, strict=True)))
 
 
-def _domain_of(counts: NDArray[Any], edges: Any) -> Domain:
-    """Return the domain of ready-made counts: bins numbered from 0 unless edges say what they are."""
-    if isinstance(edges, Domain):
-        return edges
+def _domain_of(counts: NDArray[Any], bins: Any) -> Domain:
+    """Return the domain of ready-made counts: numbered from 0 unless ``bins`` says what they are."""
+    if isinstance(bins, Domain):
+        return bins
     if counts.ndim not in (1, 2) or not counts.size:
         raise UsageError(f"counts must be a list or a grid of at least one bin, not shape {counts.shape}.")
-    if edges is None:
+    if bins is None:
         return Domain(tuple(Integers(0, n - 1) for n in counts.shape))
-    per_axis = (edges,) if counts.ndim == 1 else tuple(edges)
-    return Domain(tuple(_axis_of(e) for e in per_axis))
+    per_axis = (bins,) if counts.ndim == 1 else tuple(bins)
+    return Domain(tuple(_axis_of(each) for each in per_axis))
 
 
-def _axis_of(edges: Any) -> Axis:
-    if isinstance(edges, Axis):
-        return edges
-    if len(edges) and all(isinstance(e, str) for e in edges):
-        return Categories(tuple(edges))
-    return Variable(np.asarray(edges))
+def _axis_of(bins: Any) -> Axis:
+    if isinstance(bins, Axis):
+        return bins
+    if len(bins) and all(isinstance(label, str) for label in bins):
+        return Categories(tuple(bins))
+    return Variable(np.asarray(bins))
 
 
 def _source(data: Any) -> str:

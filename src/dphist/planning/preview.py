@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dphist._common.renamed import renamed_scale
 from dphist.charts.picture import Picture, heatmap_chart, outcomes_chart
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Ints
@@ -55,13 +56,13 @@ class Pattern:
     def draw(self, domain: Domain, records: int, sample: int) -> Ints:
         """Return made-up counts of so many records; each sample is another one."""
         if self.counts is not None:
-            return shapes.draw(self.counts, n=domain.n, scale=records, seed=sample)
+            return shapes.draw(self.counts, n=domain.n, records=records, seed=sample)
         if len(domain.axes) == 1:
-            return shapes.draw(self.name, n=domain.n, scale=records, seed=sample)
+            return shapes.draw(self.name, n=domain.n, records=records, seed=sample)
         # A grid whose axes do not depend on each other, each of the shape.
         shape = shapes.find(self.name)
         rows, columns = (shape.weights(n, seed=2 * sample + k) for k, n in enumerate(domain.shape))
-        return shapes.draw(np.outer(rows, columns), n=domain.n, scale=records, seed=sample)
+        return shapes.draw(np.outer(rows, columns), n=domain.n, records=records, seed=sample)
 
     @property
     def key(self) -> str:
@@ -185,11 +186,12 @@ class Preview:
         shape = self.domain.shape
         return low.reshape(shape), high.reshape(shape)
 
+    @renamed_scale
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        scale: Literal["linear", "log"] = "linear",
+        log: bool = False,
         overwrite: bool = False,
     ) -> Picture:
         """Return the made-up truth, the band and the dozen in one picture; of a grid, the expected error."""
@@ -210,7 +212,7 @@ class Preview:
                 drawn=len(self.releases),
                 title=f"What {self._method()} could publish",
                 subtitle=self._subtitle(),
-                scale=scale,
+                scale="log" if log else "linear",
                 note=self.releases[0].bounding,
             )
         if path is not None:

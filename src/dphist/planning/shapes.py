@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist._common.renamed import renamed, renamed_fields, warn_renamed
 from dphist.errors import DataError, UsageError, did_you_mean
 
 Floats = NDArray[np.float64]
@@ -44,12 +45,13 @@ class Shape:
         return np.asarray(w / w.sum())
 
 
+@renamed_fields(scale="records")
 @dataclass(frozen=True)
 class Like:
     """Data described in words: how many bins, how many records, which shape."""
 
     n: int
-    scale: int
+    records: int
     shape: str
 
 
@@ -93,21 +95,22 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def draw(shape: str | Shape | ArrayLike, *, n: int, scale: int, seed: int = 0) -> Ints:
-    """Return counts in n bins of exactly ``scale`` records drawn at random from a shape.
+@renamed(scale="records")
+def draw(shape: str | Shape | ArrayLike, *, n: int, records: int, seed: int = 0) -> Ints:
+    """Return counts in n bins of exactly ``records`` records drawn at random from a shape.
 
     A histogram of one's own serves as a shape too: its neighbouring bins are first put together until n
     are left, as DPBench's generator does.
     """
     if n < 1:
         raise UsageError(f"a histogram needs at least one bin, not {n}.")
-    if not 1 <= scale <= _MOST:
-        raise UsageError(f"scale, the number of records, must be between 1 and 2**53, not {scale}.")
+    if not 1 <= records <= _MOST:
+        raise UsageError(f"records, how many there are, must be between 1 and 2**53, not {records}.")
     if isinstance(shape, str):
         shape = find(shape)
     name = shape.name if isinstance(shape, Shape) else "own"
     weights = shape.weights(n, seed=seed) if isinstance(shape, Shape) else _coarser(shape, n)
-    return _source(f"{name} sample", seed).multinomial(scale, weights).astype(np.int64)
+    return _source(f"{name} sample", seed).multinomial(records, weights).astype(np.int64)
 
 
 def find(name: str) -> Shape:
@@ -118,21 +121,28 @@ def find(name: str) -> Shape:
 
 
 def parse_like(text: str) -> Like:
-    """Return the data that words such as ``n=4096 scale=1e6 sparse`` describe."""
-    n, scale, shape = 4096, 1_000_000, "smooth"
+    """Return the data that words such as ``bins=4096 records=1e6 sparse`` describe."""
+    n, records, shape = 4096, 1_000_000, "smooth"
     for word in text.replace(",", " ").split():
         key, found, value = word.partition("=")
         if not found:
             shape = find(word).name
-        elif key in ("n", "bins"):
+        elif (key := _now_called(key)) == "bins":
             n = _whole(value, key)
-        elif key in ("scale", "records"):
-            scale = _whole(value, key)
+        elif key == "records":
+            records = _whole(value, key)
         elif key == "shape":
             shape = find(value).name
         else:
-            raise UsageError(f"{word!r} is not understood; write it like 'n=4096 scale=1e6 sparse'.")
-    return Like(n, scale, shape)
+            raise UsageError(f"{word!r} is not understood; write it like 'bins=4096 records=1e6 sparse'.")
+    return Like(n, records, shape)
+
+
+def _now_called(key: str) -> str:
+    new = {"n": "bins", "scale": "records"}.get(key, key)
+    if new != key:
+        warn_renamed(f"{key}=", f"{new}=")
+    return new
 
 
 def _whole(text: str, name: str) -> int:

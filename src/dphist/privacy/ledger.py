@@ -318,7 +318,9 @@ class Ledger(LedgerLike):
     def __post_init__(self, create: bool) -> None:
         if not isinstance(self.path, str | os.PathLike):
             found = type(self.path).__name__
-            raise UsageError(f"a ledger is opened by its path, such as Ledger('ledger.db'), not {found}.")
+            raise UsageError(
+                f"a ledger is opened by its path, such as Ledger.open('ledger.db'), not {found}."
+            )
         where = Path(self.path).absolute()
         object.__setattr__(self, "path", where)
         try:

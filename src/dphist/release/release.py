@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist._common.renamed import renamed_scale, warn_renamed
 from dphist.domain import Domain, Instants, whole
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import PrivacyError, UsageError, did_you_mean
@@ -345,16 +346,18 @@ class Release:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Read what ``save`` wrote as .json or .parquet."""
+        """The old name of ``dphist.load``."""
         from dphist.release.files import load
 
+        warn_renamed("Release.load", "dphist.load")
         return load(path)
 
+    @renamed_scale
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        scale: Literal["linear", "log"] = "linear",
+        log: bool = False,
         level: float = 0.95,
         joint: bool = False,
         truth: ArrayLike | None = None,
@@ -363,13 +366,14 @@ class Release:
         """Return a picture, with each bin's interval where it is known; saved too if a path is given.
 
         Args:
+            log: draw the counts on a logarithmic axis.
             joint: draw the intervals that hold for all bins at once.
             truth: exact counts to draw beside the values; only for data that is public anyway.
             overwrite: replace another file of that name.
         """
         from dphist.release.show import draw
 
-        picture = draw(self, scale=scale, level=level, joint=joint, truth=truth)
+        picture = draw(self, log=log, level=level, joint=joint, truth=truth)
         if path is not None:
             picture.save(path, overwrite=overwrite)
         return picture

@@ -168,7 +168,7 @@ def subtitle(release: Release, level: float | None, *, joint: bool = False) -> s
 def draw(
     release: Release,
     *,
-    scale: Literal["linear", "log"],
+    log: bool,
     level: float,
     joint: bool,
     truth: ArrayLike | None,
@@ -200,7 +200,7 @@ def draw(
         title=_counted(release),
         subtitle=subtitle(release, level if known else None, joint=joint),
         simulated=release.simulated,
-        scale=scale,
+        scale="log" if log else "linear",
         truth=truth,
         x_title=_title(release, 0),
         note=_note(release, known=known),
