@@ -126,10 +126,10 @@ def test_an_epsilon_or_a_file_named_twice_counts_once(here):
 
 WRONG = {
     "nothing": ({}, UsageError, "--like"),
-    "no such shape": ({"like": ["n=64 spase"]}, UsageError, "Did you mean 'sparse'"),
-    "a bad n": ({"like": ["n=many sparse"]}, UsageError, "whole number"),
-    "no bins": ({"like": ["n=0 sparse"]}, UsageError, "at least 1"),
-    "too many bins": ({"like": ["n=1e12 sparse"]}, UsageError, "at most"),
+    "no such shape": ({"like": ["bins=64 spase"]}, UsageError, "Did you mean 'sparse'"),
+    "a bad n": ({"like": ["bins=many sparse"]}, UsageError, "whole number"),
+    "no bins": ({"like": ["bins=0 sparse"]}, UsageError, "at least 1"),
+    "too many bins": ({"like": ["bins=1e12 sparse"]}, UsageError, "at most"),
     "an unknown word": ({"like": ["size=64 sparse"]}, UsageError, "bins=4096 records=1e6 sparse"),
     "no such method": ({"like": ["steps"], "methods": ["identty"]}, UsageError, "Did you mean 'identity'"),
     "no such metric": (
@@ -138,7 +138,7 @@ WRONG = {
         "Did you mean 'mean_squared'",
     ),
     "no such workload": ({"like": ["steps"], "workload": "point"}, UsageError, "Did you mean 'points'"),
-    "a workload that does not fit": ({"like": ["n=20 steps"], "workload": "big"}, UsageError, "20 bins"),
+    "a workload that does not fit": ({"like": ["bins=20 steps"], "workload": "big"}, UsageError, "20 bins"),
     "epsilon 0": ({"like": ["steps"], "epsilons": ["0"]}, UsageError, "epsilon"),
     "one trial": ({"like": ["steps"], "trials": 1}, UsageError, "spread"),
     "no samples": ({"like": ["steps"], "samples": 0}, UsageError, "samples"),

@@ -27,7 +27,7 @@ import dphist
 from dphist.domain import Categories, Domain, Integers, Regular, Variable
 from dphist.domain.groups import Groups
 from dphist.errors import OutputError, PrivacyError, ReleaseFileError, UsageError
-from dphist.release import Estimate, Merged, Release, SpentShare, integer, load, nonneg, save_fresh
+from dphist.release import Estimate, Merged, Release, Spent, integer, load, nonneg, save_fresh
 from dphist.release.postprocess import rising
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import GroupTotals, Unknown
@@ -45,7 +45,7 @@ def make(domain: Domain, raw: Any, **changes: Any) -> Release:
         "groups": groups,
         "error": GroupTotals(groups, 10.0),
         "epsilon": TENTH,
-        "charges": (SpentShare("bins", Fraction(1), TENTH),),
+        "charges": (Spent("bins", Fraction(1), TENTH),),
         "unit": "one record",
         "sensitivity": 1,
         "method": "identity",
@@ -213,7 +213,7 @@ def test_a_wrong_field_is_refused(change, what):
 
 
 def test_charges_beyond_the_stated_epsilon_are_refused():
-    shares = (SpentShare("a", Fraction(1), TENTH), SpentShare("b", Fraction(1), TENTH))
+    shares = (Spent("a", Fraction(1), TENTH), Spent("b", Fraction(1), TENTH))
     with pytest.raises(PrivacyError, match="more than the epsilon"):
         line([1.0], charges=shares)
 
@@ -702,8 +702,8 @@ def releases(draw: Any) -> Release:
         error=error,
         epsilon=epsilon,
         charges=(
-            SpentShare(draw(texts), Fraction(1, 3), epsilon / 3),
-            SpentShare("b", Fraction(2, 3), epsilon / 2),
+            Spent(draw(texts), Fraction(1, 3), epsilon / 3),
+            Spent("b", Fraction(2, 3), epsilon / 2),
         ),
         unit=draw(texts),
         sensitivity=draw(st.integers(1, 100)),

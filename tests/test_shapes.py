@@ -45,7 +45,7 @@ def test_a_histogram_of_ones_own_is_a_shape():
 def test_words_describe_data():
     assert shapes.parse_like("bins=4096 records=1e6 sparse") == shapes.Like(4096, 10**6, "sparse")
     assert shapes.parse_like("heaps, records=5_000") == shapes.Like(4096, 5000, "heaps")
-    for wrong in ("n=0", "records=1.5", "records=x", "sprase", "colour=red", "records=-1"):
+    for wrong in ("bins=0", "records=1.5", "records=x", "sprase", "colour=red", "records=-1"):
         with pytest.raises(UsageError):
             shapes.parse_like(wrong)
     with pytest.raises(UsageError, match="Did you mean 'sparse'"):

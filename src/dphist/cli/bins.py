@@ -15,10 +15,6 @@ def check_flags(
     y_column: str | None,
     y_bins: str | None,
     y_range: tuple[str, str] | None,
-    unit: str | None,
-    max_contributions: int,
-    categories: str | None,
-    outside: str,
 ) -> None:
     """Refuse flags that do not go together, in the words of the command line."""
     if column is None:
@@ -27,10 +23,6 @@ def check_flags(
     missing = [flag for flag, value in grid.items() if value is None]
     if missing and len(missing) < len(grid):
         raise UsageError(f"a grid needs --y-column, --y-bins and --y-range; add {' and '.join(missing)}.")
-    if unit is None and max_contributions != 1:
-        raise UsageError("--max-contributions goes with --unit, the column that names a person.")
-    if categories and outside == "clip":
-        raise UsageError("--outside clip goes with numeric bins: categories have no ends to clip to.")
 
 
 def make_bins(

@@ -33,7 +33,7 @@ def check(
     from dphist.planning.plan import make_domain
     from dphist.records.check import check as sort_records
 
-    check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
+    check_flags(column, y_column, y_bins, y_range)
     found = sort_records(
         data,
         make_domain(**make_bins(bins, range_, categories, y_bins, y_range)),

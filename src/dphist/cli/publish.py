@@ -10,7 +10,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,35 +24,14 @@ from dphist.cli.places import check_free, check_places
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, is_interrupt
 from dphist.kernels import noticing
-from dphist.privacy.ledger import Charge, Ledger, MemoryLedger
+from dphist.privacy.counts import unit_words
+from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.uncertainty.models import bounding
 
 if TYPE_CHECKING:
     from dphist.domain import Axis
     from dphist.planning.plan import Plan
     from dphist.release import Release
-
-
-@dataclass(frozen=True)
-class _Watched(Ledger):
-    """A ledger that remembers how far a charge came, so that an interrupt can be told truthfully."""
-
-    steps: list[str] = field(default_factory=list, repr=False, compare=False)
-
-    def charge(self, epsilon: Fraction, **words: Any) -> Charge:
-        self.steps.append("asked")
-        charge = super().charge(epsilon, **words)
-        self.steps.append("paid")
-        return charge
-
-    def told(self, epsilon: Fraction) -> str:
-        """Return what an interrupt has to say."""
-        if not self.steps:
-            return "interrupted; nothing was charged."
-        if "paid" in self.steps:
-            return f"interrupted after epsilon {amount(epsilon)} was charged; nothing was saved."
-        seen = f"dphist ledger show {shlex.quote(str(self.path))}"
-        return f"interrupted while epsilon {amount(epsilon)} was being charged; look with: {seen}"
 
 
 def publish(
@@ -112,7 +90,7 @@ def publish(
     from dphist.planning import plan as api
     from dphist.release import fresh_name
 
-    check_flags(column, y_column, y_bins, y_range, unit, max_contributions, categories, outside)
+    check_flags(column, y_column, y_bins, y_range)
     plan = api.Plan(
         **make_bins(bins, range_, categories, y_bins, y_range),
         epsilon=epsilon,
@@ -147,10 +125,11 @@ def publish(
             target = fresh_name(target)
         _show_plan(plan, data, account, dataset, target, as_json, fresh=fresh)
         return
-    saved, books = None, [] if fresh else [_Watched.open(account)]
+    saved, books = None, [] if fresh else [Ledger.open(account)]
+    before = books[0].spent(dataset) if books else Fraction(0)
 
-    def make() -> _Watched:
-        books.append(_Watched.open(account, create=True))
+    def make() -> Ledger:
+        books.append(Ledger.open(account, create=True))
         say(f"a new ledger was made: {account}")
         return books[0]
 
@@ -176,8 +155,8 @@ def publish(
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
             raise
-        told = books[0].told(plan.budget) if books else "interrupted; nothing was charged."
-        raise Interrupted(_safe(plan, saved, plot) if saved else told) from None
+        said = _safe(plan, saved, plot) if saved else _unsaved(books, dataset, before)
+        raise Interrupted(said) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
 
@@ -231,6 +210,17 @@ def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple
         return rescue, False
 
 
+def _unsaved(books: list[Ledger], dataset: str, before: Fraction) -> str:
+    """Return what an interrupt has to say where nothing is saved: the journal knows what was charged."""
+    try:
+        charged = books[0].spent(dataset) - before if books else Fraction(0)
+    except DphistError:
+        return f"interrupted; look with: dphist ledger show {shlex.quote(str(books[0].path))}"
+    if not charged:
+        return "interrupted; nothing was charged."
+    return f"interrupted after epsilon {amount(charged)} was charged; nothing was saved."
+
+
 def _safe(plan: Plan, saved: Path, plot: Path | None) -> str:
     """Return what an interrupt has to say of a release that is saved."""
     safe = f"interrupted; the release is safe in {saved}, and epsilon {amount(plan.budget)} was charged."
@@ -260,8 +250,6 @@ def _show_plan(
     plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool, *, fresh: bool
 ) -> None:
     """Ask the ledger, which is not made, and print what would happen."""
-    from dphist.records import unit_words
-
     book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     book.check(plan.budget, dataset=dataset)
     left = book.remaining(dataset)

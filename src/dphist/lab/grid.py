@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -99,11 +99,12 @@ class Cell:
     method: str
     trials: int = 5
     judged: tuple[str, ...] = ()
+    budget: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", str(self.epsilon))
         object.__setattr__(self, "judged", tuple(self.judged))
-        parse_epsilon(self.epsilon)
+        object.__setattr__(self, "budget", parse_epsilon(self.epsilon))
         if self.trials < 1:
             raise UsageError(f"trials must be at least 1, not {self.trials}.")
 
@@ -194,7 +195,7 @@ def run_cell(cell: Cell, *, build: Build = make_pipeline, queries: Queries = mak
         "n": cell.source.n,
         "records": cell.source.records,
         "draw": cell.source.draw,
-        "epsilon": float(parse_epsilon(cell.epsilon)),
+        "epsilon": float(cell.budget),
         "workload": cell.workload,
         "method": cell.method,
         "cell": cell.key,
@@ -221,7 +222,7 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
     if not _warm_up(cell.method, cell.workload, domain.shape, build, queries):
         list(trials(pipeline, held, workload, epsilon=Fraction(1), seeds=[0]))
     seeds = [cell.seed(trial) for trial in range(cell.trials)]
-    made = trials(pipeline, held, workload, epsilon=parse_epsilon(cell.epsilon), seeds=seeds)
+    made = trials(pipeline, held, workload, epsilon=cell.budget, seeds=seeds)
     for number, (seed, trial) in enumerate(zip(seeds, made, strict=True)):
         errors = trial.values - truth
         common = {

@@ -17,7 +17,7 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.release import Post, Release, SpentShare
+from dphist.release import Post, Release
 from dphist.steps.calibrate import calibrate
 from dphist.steps.estimate import GroupMeans
 from dphist.steps.initialize import Nothing
@@ -148,7 +148,7 @@ class Pipeline:
             groups=groups,
             error=estimated.error,
             epsilon=curator.epsilon,
-            charges=tuple(SpentShare(s.purpose, s.share, s.epsilon) for s in curator.spent),
+            charges=curator.spent,
             unit=curator.unit,
             sensitivity=curator.sensitivity,
             method=self.name,

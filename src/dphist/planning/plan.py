@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,12 +29,13 @@ from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.preview import LikeData, Preview, pattern, preview
 from dphist.planning.simulate import trials as run_trials
-from dphist.privacy.counts import Counts
+from dphist.privacy.counts import Counts, unit_words
 from dphist.privacy.curator import Curator
 from dphist.privacy.journal import tell
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.records import validate_reading
 from dphist.records.engines.files import Text
-from dphist.release import Post, Release
+from dphist.release import POSTS, Post, Release
 from dphist.uncertainty.constants import SHARE_FOR_BINS
 
 if TYPE_CHECKING:
@@ -111,12 +112,9 @@ class Plan:
             raise UsageError(
                 f"epsilon {self.epsilon} is below {_LEAST_EPSILON}: the release would be noise alone."
             )
-        _one_of("outside", self.outside, get_args(Outside))
-        _one_of("post", self.post, get_args(Post))
-        if whole(self.max_contributions, "max_contributions") < 1:
-            raise UsageError(f"max_contributions must be at least 1, not {self.max_contributions}.")
-        if self.unit is None and self.max_contributions != 1:
-            raise UsageError("max_contributions goes with unit=, the column that names a person.")
+        if self.post not in POSTS:
+            raise UsageError(f"post must be one of {', '.join(POSTS)}, not {self.post!r}.")
+        validate_reading(self.domain, self._columns, self.outside, self.unit, self.max_contributions)
         self.zone  # noqa: B018 - a wrong zone is refused here
         Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
         self.pipeline.check(self.domain, self.queries)
@@ -170,7 +168,7 @@ class Plan:
             "encoding": self.encoding,
             "decimal": self.decimal,
         }
-        return self.publish(counts, book, dataset, provenance)
+        return _publish(self, counts, book, dataset, provenance)
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
         """Compile and import all that a release needs, by a run on a few made-up counts; spends nothing.
@@ -204,7 +202,8 @@ class Plan:
     def _columns(self) -> tuple[str, ...]:
         if self.column is None:
             return ()
-        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
+        one = isinstance(self.column, str) or not np.iterable(self.column)
+        return (self.column,) if one else tuple(self.column)  # type: ignore[return-value]
 
     @property
     def _reading(self) -> dict[str, Any]:
@@ -229,8 +228,6 @@ class Plan:
             records: how many records there may be, as far as is known publicly.
             like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
-        from dphist.records import unit_words
-
         look = pattern(like, self.domain)
         many = whole(records, "records")
         if many < 1:
@@ -241,26 +238,6 @@ class Plan:
         return preview(
             self.pipeline, self.queries, counts, epsilon=self.budget, post=self.post, like=look.name
         )
-
-    def publish(self, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]) -> Release:
-        """Charge, then draw: the last two steps of every release."""
-        split, kept = self.pipeline.split, self.pipeline.calibrate
-        parts = (split.initialize, split.partition, split.estimate)
-        for share in (*(part * (1 - kept) for part in parts), kept * SHARE_FOR_BINS):
-            if counts.sensitivity > _WIDEST * self.budget * share and share:
-                less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
-                raise UsageError(
-                    f"epsilon is too small for a unit that changes the counts by this much.{less}"
-                )
-        self.prepare(sensitivity=counts.sensitivity)
-        what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
-        # Any other ledger ends with the process.
-        provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
-        charge = book.charge(
-            self.budget, dataset=dataset, mechanism=self.pipeline.name, what=what, unit=counts.unit
-        )
-        curator = Curator(counts, charge)
-        return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
 
 
 def histogram(
@@ -363,6 +340,27 @@ def histogram2d(
     return plan.release(x if y is None else (x, y), ledger=ledger, dataset=dataset)
 
 
+def _publish(
+    plan: Plan, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]
+) -> Release:
+    """Charge, then draw: the last two steps of every release."""
+    split, kept = plan.pipeline.split, plan.pipeline.calibrate
+    parts = (split.initialize, split.partition, split.estimate)
+    for share in (*(part * (1 - kept) for part in parts), kept * SHARE_FOR_BINS):
+        if counts.sensitivity > _WIDEST * plan.budget * share and share:
+            less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
+            raise UsageError(f"epsilon is too small for a unit that changes the counts by this much.{less}")
+    plan.prepare(sensitivity=counts.sensitivity)
+    what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
+    # Any other ledger ends with the process.
+    provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
+    charge = book.charge(
+        plan.budget, dataset=dataset, mechanism=plan.pipeline.name, what=what, unit=counts.unit
+    )
+    curator = Curator(counts, charge)
+    return plan.pipeline.run(curator, plan.queries, post=plan.post, provenance=provenance)
+
+
 @renamed(edges="bins", unit_sensitivity="sensitivity")
 def from_counts(
     counts: ArrayLike,
@@ -396,9 +394,8 @@ def from_counts(
     )
     book = open_ledger(ledger, durable=False)
     book.check(plan.budget, dataset=dataset)
-    unit = "one record" if sensitivity == 1 else f"one unit that changes the counts by {sensitivity}"
-    held = Counts(exact, plan.domain, sensitivity, unit)
-    return plan.publish(held, book, dataset, {"source": "counts"})
+    held = Counts(exact, plan.domain, sensitivity, unit_words(None, sensitivity))
+    return _publish(plan, held, book, dataset, {"source": "counts"})
 
 
 class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
@@ -529,8 +526,3 @@ def _source(data: Any) -> str:
         return f"{type(data).__name__} in memory"
     scheme, found, _ = os.fspath(data).partition("://")
     return scheme if found else Path(data).name
-
-
-def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")

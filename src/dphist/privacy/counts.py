@@ -43,6 +43,21 @@ class Counts:
         raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
 
 
+def unit_words(column: str | None, sensitivity: int) -> str:
+    """Return whom counts protect, in words, wherever they are shown or written.
+
+    >>> unit_words("patient", 3), unit_words("patient", 1), unit_words(None, 1)
+    ('one patient with at most 3 records', 'one patient with at most 1 record', 'one record')
+
+    Args:
+        column: the column that says whose record it is, or None.
+        sensitivity: by how much one unit can change the counts, added over all bins.
+    """
+    if column is not None:
+        return f"one {column} with at most {sensitivity} record{'s' if sensitivity > 1 else ''}"
+    return "one record" if sensitivity == 1 else f"one unit that changes the counts by {sensitivity}"
+
+
 def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
     """Return a read-only int64 copy, or say what is wrong without telling any count."""
     array = np.asarray(values)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist._common.spent import Spent
 from dphist.domain import Domain
 from dphist.domain import whole as whole_number
 from dphist.domain.groups import Groups
@@ -63,15 +64,6 @@ class Noisy:
     def variance(self) -> float | Floats:
         """The exact variance of the noise, infinite where nothing was measured."""
         return noise_law.variance(self.scale)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What one verb took of the budget."""
-
-    purpose: str
-    share: Fraction
-    epsilon: Fraction
 
 
 class Curator:

@@ -55,22 +55,26 @@ _NOTHING: Account = (Fraction(0), None)
 
 
 def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
-    """Return exactly the positive number that was written; a float is the decimal it prints as."""
-    exact = None
-    if isinstance(value, Rational) and not isinstance(value, bool):
-        exact = Fraction(int(value.numerator), int(value.denominator))
-    elif isinstance(value, str | Decimal | Real):
-        text = str(value).strip()
-        if len(text) <= 80 and _NUMBER.fullmatch(text):
-            exact = Fraction(text)
+    """Return exactly the positive number that was written; a float is the decimal it prints as.
+
+    What was read once is a Fraction, and is only checked from then on.
+    """
+    exact = value if isinstance(value, Rational) and not isinstance(value, bool) else _read(value)
     if exact is None:
         good, found = '0.5, "0.1" or "1/3"', reprlib.repr(value)
         raise UsageError(f"{name} must be a positive number such as {good}, not {found}.")
+    exact = Fraction(int(exact.numerator), int(exact.denominator))
     if max(abs(exact.numerator), exact.denominator) > _LONGEST:
         raise UsageError(f"{name} needs more than 30 digits as an exact fraction: write a rounder number.")
     if exact <= 0:
         raise UsageError(f"{name} must be above 0, not {as_decimal(exact)}: write for example 0.5.")
     return exact
+
+
+def _read(value: object) -> Fraction | None:
+    """Return the number that a text or a float writes, or None."""
+    text = str(value).strip() if isinstance(value, str | Decimal | Real) else ""
+    return Fraction(text) if len(text) <= 80 and _NUMBER.fullmatch(text) else None
 
 
 def exact_share(share: Fraction) -> Fraction:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
 from dphist.errors import DataError, DphistError, UsageError, is_interrupt
-from dphist.privacy.counts import Counts
+from dphist.privacy.counts import Counts, unit_words
 from dphist.records.cells import number, written
 from dphist.records.engines.files import PLAIN, Text
 from dphist.records.progress import watching
@@ -123,7 +123,7 @@ def count(
     to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    k = check_arguments(domain, names, outside, unit, max_contributions)
+    k = validate_reading(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
     written_as = Text(well_formed, encoding, decimal)
     frame, names = as_frame(data, names)
@@ -148,7 +148,7 @@ def count(
     return Counts(totals, domain, sensitivity=k, unit=unit_words(unit, k))
 
 
-def check_arguments(
+def validate_reading(
     domain: Domain, columns: tuple[str, ...], outside: str, unit: str | None, limit: object
 ) -> int:
     """Refuse wrong arguments before any record is read; return the sensitivity."""
@@ -157,7 +157,10 @@ def check_arguments(
     if not isinstance(outside, str) or outside not in ("drop", "clip"):
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
     if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
-        raise UsageError("categories have no ends to clip to; declare other=True instead.")
+        raise UsageError(
+            "clip goes with numeric bins: categories have no ends to clip to. Drop what is outside; or in "
+            "Python, let Categories have a bin for all others."
+        )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
     if unit is not None and (not isinstance(unit, str) or not unit.strip()):
@@ -167,8 +170,8 @@ def check_arguments(
         raise UsageError(f"max_contributions must be at least 1, not {k}.")
     if unit is None and k != 1:
         raise UsageError(
-            f"max_contributions={k} needs unit=, the column that says whose record it is; "
-            "without it every record is its own unit and counts once."
+            "max_contributions goes with unit, the column that says whose record it is (--max-contributions "
+            "with --unit): without it every record is its own unit and counts once."
         )
     return k
 
@@ -185,13 +188,6 @@ def refuse_names(columns: tuple[str, ...], where: str | None, unit: str | None, 
 def _what(value: object) -> str:
     # Not the value itself: whoever writes column=df.age has put records there.
     return "an empty text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
-
-
-def unit_words(unit: str | None, k: int) -> str:
-    """Return whom a count protects, in words."""
-    if unit is None:
-        return "one record"
-    return f"one {unit} with at most {k} record{'s' if k > 1 else ''}"
 
 
 def engine_of(frame: object) -> Any:

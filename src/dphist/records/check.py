@@ -230,7 +230,7 @@ def check(
 ) -> Check:
     """Return what becomes of every record in a count with these arguments: exact and not private."""
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    k = records.check_arguments(domain, names, outside, unit, max_contributions)
+    k = records.validate_reading(domain, names, outside, unit, max_contributions)
     zone = clock_zone(domain, timezone)
     written_as = Text(well_formed, encoding, decimal)
     reading: dict[str, Any] = {"table": table, "timezone": timezone, "well_formed": well_formed}

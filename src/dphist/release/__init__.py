@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dphist._common.renamed import old_names
+from dphist._common.spent import Spent
 from dphist.release.files import fresh_name, load, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
-from dphist.release.release import Estimate, Release, SpentShare
+from dphist.release.release import Estimate, Release
 from dphist.uncertainty.models import Merged
 
 __all__ = [
@@ -13,10 +15,12 @@ __all__ = [
     "Merged",
     "Post",
     "Release",
-    "SpentShare",
+    "Spent",
     "fresh_name",
     "integer",
     "load",
     "nonneg",
     "save_fresh",
 ]
+
+__getattr__ = old_names(globals(), SpentShare="Spent")

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.leftovers import file_beside
+from dphist._common.spent import Spent
 from dphist._common.text import cell, comment, harmless
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import DphistError, OutputError, ReleaseFileError, did_you_mean
-from dphist.release.plain import plain
-from dphist.release.release import Release, SpentShare
+from dphist.release.release import Release
 from dphist.release.show import columns, decimal
 from dphist.uncertainty.reading import error_model_from_dict
 
@@ -43,7 +43,7 @@ def header(release: Release) -> dict[str, Any]:
         "version": VERSION,
         "simulated": release.simulated,
         "method": release.method,
-        "parameters": plain(release.parameters),
+        "parameters": release.parameters,
         "epsilon": str(release.epsilon),
         "charges": [
             {"purpose": c.purpose, "share": str(c.share), "epsilon": str(c.epsilon)} for c in release.charges
@@ -54,8 +54,8 @@ def header(release: Release) -> dict[str, Any]:
         "domain": release.domain.to_dict(),
         "groups": release.groups.to_dict(),
         "error": release.error.to_dict(),
-        "provenance": plain(release.provenance),
-        "versions": plain(release.versions),
+        "provenance": release.provenance,
+        "versions": release.versions,
         "created": release.created,
         **({} if release.id is None else {"id": release.id}),
         "post": release.post,
@@ -66,6 +66,11 @@ def document(release: Release) -> dict[str, Any]:
     """Return the whole document; the presentable values are there for other programs to read."""
     whole = header(release) | {"raw": _numbers(release.raw)}
     return whole if release.post == "none" else whole | {"values": _numbers(release.presentable)}
+
+
+def written(document: dict[str, Any]) -> str:
+    """Return a document as JSON; mappings that cannot be changed are written like others."""
+    return json.dumps(document, allow_nan=False, separators=(",", ":"), default=dict)
 
 
 def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -185,7 +190,7 @@ def _build(described: Mapping[str, Any]) -> Release:
         error=error_model_from_dict(described["error"], domain.n),
         epsilon=_fraction(described["epsilon"]),
         charges=tuple(
-            SpentShare(_text(c["purpose"]), _fraction(c["share"]), _fraction(c["epsilon"]))
+            Spent(_text(c["purpose"]), _fraction(c["share"]), _fraction(c["epsilon"]))
             for c in described["charges"]
         ),
         unit=_text(described["unit"]),
@@ -368,7 +373,7 @@ def _write_parquet(release: Release, file: Path) -> None:
         else column
         for name, column in columns(release).items()
     }
-    text = json.dumps(header(release), allow_nan=False)
+    text = written(header(release))
     try:
         with duckdb.connect() as db:
             db.register("bins", table)

@@ -1,4 +1,4 @@
-"""Plain JSON values that cannot be changed, and back."""
+"""JSON values that cannot be changed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,16 @@ from dphist.errors import UsageError
 _DEEPEST = 64
 
 
-def still(value: Any, name: str, depth: int = 0) -> Any:
+def freeze(value: Any, name: str, depth: int = 0) -> Any:
     """Return an unchangeable copy of a JSON value: lists become tuples."""
     if depth > _DEEPEST:
         raise UsageError(f"{name} must not be nested more than {_DEEPEST} levels deep.")
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise UsageError(f"{name} must have strings for keys, to be written as JSON.")
-        return MappingProxyType({key: still(inner, name, depth + 1) for key, inner in value.items()})
+        return MappingProxyType({key: freeze(inner, name, depth + 1) for key, inner in value.items()})
     if isinstance(value, list | tuple):
-        return tuple(still(inner, name, depth + 1) for inner in value)
+        return tuple(freeze(inner, name, depth + 1) for inner in value)
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise UsageError(f"{name} must hold plain JSON values, and a {type(value).__name__} is none.")
-
-
-def plain(value: Any) -> Any:
-    """Return a JSON value with the dictionaries and lists that the json module writes."""
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, tuple) else value

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed_scale, warn_renamed
+from dphist._common.spent import Spent
 from dphist.domain import Domain, Instants, whole
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 from dphist.release import answers
 from dphist.release.answers import coarse_starts, coarser, invert, ordered_axis, possible_bins
-from dphist.release.plain import still
+from dphist.release.plain import freeze
 from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import ErrorModel, bounding
@@ -65,15 +66,6 @@ class Estimate:
         return f"{value} ({ends[0]} to {ends[1]}, level {self.level:g}){stamp}"
 
 
-@dataclass(frozen=True)
-class SpentShare:
-    """What one measurement took of the budget, and what for."""
-
-    purpose: str
-    share: Fraction
-    epsilon: Fraction
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Release:
     """A private histogram with how it was made, what it cost and how wrong it may be.
@@ -96,7 +88,7 @@ class Release:
     groups: Groups
     error: ErrorModel
     epsilon: Fraction
-    charges: tuple[SpentShare, ...]
+    charges: tuple[Spent, ...]
     unit: str
     sensitivity: int
     method: str
@@ -128,7 +120,7 @@ class Release:
         object.__setattr__(self, "raw", raw)
         object.__setattr__(self, "charges", tuple(self.charges))
         for name in ("parameters", "provenance", "versions"):
-            object.__setattr__(self, name, still(getattr(self, name), name))
+            object.__setattr__(self, name, freeze(getattr(self, name), name))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Release):
@@ -318,14 +310,15 @@ class Release:
         return frame(self, "polars", level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the release as the JSON document of docs/release-format.md."""
-        from dphist.release.files import document
-
-        return document(self)
+        """Return the release as the JSON document of docs/release-format.md, in dictionaries of your own."""
+        made: dict[str, Any] = json.loads(self.to_json())
+        return made
 
     def to_json(self) -> str:
         """Return that document as text."""
-        return json.dumps(self.to_dict(), allow_nan=False, separators=(",", ":"))
+        from dphist.release.files import document, written
+
+        return written(document(self))
 
     @classmethod
     def from_dict(cls, described: object) -> Release:

@@ -1,0 +1,15 @@
+"""What was spent: told by the curator, and written into every release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one measurement took of the budget, and what for."""
+
+    purpose: str
+    share: Fraction
+    epsilon: Fraction
