@@ -50,7 +50,7 @@ quick: $(VENV)/.dev  ## run the tests that take no time
 	@$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 test-engines: $(VENV)/.engines  ## the same counts from DuckDB, PostgreSQL and Spark, as far as they are installed
-	@$(BIN)/python -m pytest -q tests/test_records_engines.py
+	@$(BIN)/python -m pytest -q tests/records/test_engines.py
 
 LOWEST := .venv-lowest
 
@@ -65,7 +65,7 @@ test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that a
 	@NUMBA_CACHE_DIR=$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow"
 
 lowest-engines: $(LOWEST)/.made  ## the tests of counting with those versions
-	@NUMBA_CACHE_DIR=$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/test_records*.py
+	@NUMBA_CACHE_DIR=$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/records
 
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
 	@echo "==> ruff"

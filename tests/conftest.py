@@ -16,3 +16,13 @@ def _same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """Start a module's RNG anew for each test, whichever tests ran before it on this core."""
     if hasattr(request.module, "RNG"):
         request.module.RNG = np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Work in a folder that has a file of a thousand records."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 10}" for i in range(1000))
+    (tmp_path / "people.csv").write_text(f"age,kind,person\n{rows}\n")
+    return tmp_path

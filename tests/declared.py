@@ -1,7 +1,7 @@
 """Examples of every type that the curator accepts: whoever declares a query adds its example here.
 
 The tests that compare neighbours go through `queries.LINEAR` and `queries.SCORES` and take the examples from
-this table; a declared type without one fails `tests/test_queries.py`.
+this table; a declared type without one fails `tests/privacy/test_queries.py`.
 """
 
 from __future__ import annotations

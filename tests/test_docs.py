@@ -108,7 +108,7 @@ def test_a_link_to_nowhere_is_caught():
 
 # The rule for examples: every block marked ```python runs, those of one text one after the other, in an empty
 # folder with the data that the texts take as given. A fragment that cannot run is marked ```text.
-# These need a server and Spark: tests/test_records_engines.py runs the first, the second is for a cluster.
+# These need a server and Spark: tests/records/test_engines.py runs the first, the second is for a cluster.
 ELSEWHERE = {ROOT / "docs" / "records.md", ROOT / "docs" / "scale.md"}
 EXAMPLES = [path for path in TEXTS if path not in ELSEWHERE and examples_of(path.read_text("utf-8"))]
 

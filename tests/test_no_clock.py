@@ -13,7 +13,7 @@ import pytest
 
 WALL = {"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "timeit"}
 CPU = {"process_time", "process_time_ns", "thread_time", "thread_time_ns", "ru_utime", "ru_stime"}
-TESTS = sorted(Path(__file__).parent.glob("*.py"))
+TESTS = sorted(Path(__file__).parent.rglob("test_*.py"))
 
 
 def _reads(node: ast.AST, clocks: set[str]) -> bool:

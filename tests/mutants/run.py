@@ -40,19 +40,19 @@ PARTS = (
 )
 # What is tried when the tests named for a bug do not notice it.
 BROAD = tuple(
-    f"tests/test_{name}.py"
+    f"tests/{name}.py"
     for name in [
-        "verbs",
-        "curator",
-        "l1",
-        "splits",
-        "noise",
-        "counts",
-        "api",
-        "ledger",
-        "release_contents",
-        "boundary",
-        "limits",
+        "privacy/test_verbs",
+        "privacy/test_curator",
+        "privacy/test_l1",
+        "privacy/test_splits",
+        "privacy/test_noise",
+        "privacy/test_counts",
+        "test_api",
+        "privacy/test_ledger",
+        "release/test_release_contents",
+        "privacy/test_boundary",
+        "privacy/test_limits",
     ]
 )
 FORKS = multiprocessing.get_context("forkserver")

@@ -40,7 +40,7 @@ NOISE_BESIDE_RUNS_REUSED = 1.2
 
 # How fast the quantile of |X|, X normal with mean m and standard deviation s, goes from two-sided (m = 0) to
 # one-sided (m far from 0): exp(-FOLDED_DECAY m/s). Derived numerically: the result is never below the exact
-# quantile, and above it by at most 7.5 % of s (tests/test_uncertainty.py).
+# quantile, and above it by at most 7.5 % of s (tests/uncertainty/test_uncertainty.py).
 FOLDED_DECAY = 2.2
 
 # Into how many equal parts the joint band divides the probability of a miss. Design: one part for the totals,

@@ -752,7 +752,7 @@ def test_a_release_keeps_the_id_it_was_paid_under_and_older_files_have_none(tmp_
 def test_the_document_is_what_the_description_says(tmp_path):
     release = line([1.0, 2.5, -0.5], post="nonneg", id="0" * 32)
     found = json.loads(release.save(tmp_path / "r.json").read_text())
-    text = (Path(__file__).parent.parent / "docs" / "release-format.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "release-format.md").read_text()
     table = text[text.index("| field |") : text.index("### `domain`")]
     named = [row.split("`")[1] for row in table.splitlines() if row.startswith("| `")]
     assert list(found) == named

@@ -23,8 +23,8 @@ from dphist.domain import Categories, Domain, Integers
 from dphist.errors import DataError, OutputError, ReleaseFileError, UsageError
 from dphist.privacy.ledger import Ledger, to_csv
 from dphist.release.files import PARQUET_KEY
-from test_cli import PUBLISH, here, program  # noqa: F401 - `here` is a fixture
-from test_cli import dphist as run_dphist
+from shell import PUBLISH, program
+from shell import dphist as run_dphist
 
 SOURCE = Path(dphist.__file__).parent
 ESCAPE, CSI, BIDI, BELL = "\x1b]0;owned\x07", "\x9b31m", "\u202e", "\x07"
@@ -66,7 +66,7 @@ def test_a_json_document_stays_the_same_document():
     assert json.loads(harmless(document)) == json.loads(document)
 
 
-def test_labels_columns_names_and_words_never_reach_the_terminal(here, monkeypatch):  # noqa: F811
+def test_labels_columns_names_and_words_never_reach_the_terminal(here, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "")
     file = f"h{ESCAPE}{BIDI}.csv"
     column = f"c{CSI}{BELL}"
@@ -153,7 +153,7 @@ def test_a_comment_is_one_line():
 RELEASE = ("--epsilon", "1", "--out", "r.json", "--ledger", "l.db")
 
 
-def test_a_release_that_is_rescued_is_an_error(here, monkeypatch):  # noqa: F811
+def test_a_release_that_is_rescued_is_an_error(here, monkeypatch):
     from dphist.release import files
 
     (here / "elsewhere").mkdir()
@@ -174,7 +174,7 @@ def test_a_release_that_is_rescued_is_an_error(here, monkeypatch):  # noqa: F811
     assert not (here / "r.json").exists()
 
 
-def test_a_file_that_may_not_grow_is_an_error_and_the_release_is_printed(here):  # noqa: F811
+def test_a_file_that_may_not_grow_is_an_error_and_the_release_is_printed(here):
     Ledger.open("l.db", create=True)
 
     def small_files():
@@ -190,7 +190,7 @@ def test_a_file_that_may_not_grow_is_an_error_and_the_release_is_printed(here): 
     assert [p.name for p in here.iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_picture_replaces_a_file_only_when_told_to(here):  # noqa: F811
+def test_a_picture_replaces_a_file_only_when_told_to(here):
     (here / "p.svg").write_text("mine")
     Ledger.open("l.db", create=True)
     run = run_dphist(*PUBLISH, *RELEASE, "--plot", "p.svg", code=2)
@@ -206,7 +206,7 @@ def test_a_picture_replaces_a_file_only_when_told_to(here):  # noqa: F811
     run_dphist(*PUBLISH, *RELEASE, "--plot", "p.svg", "--overwrite")
 
 
-def test_a_picture_that_came_meanwhile_is_left_alone(here, monkeypatch):  # noqa: F811
+def test_a_picture_that_came_meanwhile_is_left_alone(here, monkeypatch):
     from dphist.methods.pipeline import Pipeline
 
     run = Pipeline.run
@@ -285,7 +285,7 @@ def test_a_probe_of_a_folder_leaves_nothing_even_when_killed(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("closed", [(2,), (0,), (0, 1, 2)])
-def test_closed_streams_are_no_traceback(here, closed):  # noqa: F811
+def test_closed_streams_are_no_traceback(here, closed):
     Ledger.open("l.db", create=True)
 
     def close():

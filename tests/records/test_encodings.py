@@ -15,7 +15,7 @@ from dphist.errors import DataError, UsageError
 from dphist.privacy.ledger import MemoryLedger
 from dphist.records import count, encodings
 from dphist.records.check import check
-from test_cli import dphist, here  # noqa: F401 - the fixture
+from shell import dphist
 
 NAMES = sorted(encodings._SINGLE | encodings._WIDE | encodings._MULTIPLE)
 TOWNS = ("Zürich", "Genève", "Bern")
@@ -259,7 +259,7 @@ def counted_by(run):
     return int(re.search(r"would be counted +(\d+)", run.stdout)[1])
 
 
-def test_the_commands_take_encoding_and_decimal(here):  # noqa: F811
+def test_the_commands_take_encoding_and_decimal(here):
     written(here / "l.csv", "preis;ort\n" + "1,5;Zürich\n" * 50, "latin-1")
     flags = ("l.csv", "--column", "preis", "--bins", "10", "--range", "0", "10", "--where", "ort = 'Zürich'")
     assert counted_by(dphist("check", *flags)) == 0

@@ -822,7 +822,7 @@ def test_the_examples_in_the_documentation_run(server, spark, tmp_path, monkeypa
     import duckdb
     import psycopg
 
-    text = (Path(__file__).parent.parent / "docs" / "records.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "records.md").read_text("utf-8")
     blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     assert len(blocks) == 3
     table = pa.table({"age": [30.0, 40.0], "ward": ["A", "B"], "patient_id": [1, 2]})

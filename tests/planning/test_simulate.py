@@ -18,7 +18,7 @@ from dphist.planning.preview import Pattern, preview
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LINE = Domain((Integers(0, 63),))
 X = np.arange(64) // 16 * 30
 ONE = Fraction(1)

@@ -10,52 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import dphist as package
 from dphist import cli
-
-DPHIST = str(Path(sys.executable).parent / "dphist")
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
-    rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 10}" for i in range(1000))
-    (tmp_path / "people.csv").write_text(f"age,kind,person\n{rows}\n")
-    return tmp_path
-
-
-def dphist(*arguments, code=0):
-    """Run the command line in this process, which spares the start of another."""
-    out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["dphist", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
-        left = 0
-    except SystemExit as end:
-        left = end.code or 0
-    finally:
-        sys.argv = before
-    run = SimpleNamespace(returncode=left, stdout=out.getvalue(), stderr=err.getvalue())
-    assert run.returncode == code, run
-    return run
-
-
-def program(*arguments, code=0, **more):
-    """Run the installed program."""
-    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
-    run = subprocess.run([DPHIST, *map(str, arguments)], text=True, check=False, **more)
-    assert run.returncode == code, (run.returncode, run.stdout, run.stderr)
-    assert "Traceback" not in (run.stderr or "")
-    return run
-
-
-PUBLISH = ("publish", "people.csv", "--column", "age", "--bins", "10", "--range", "0", "100")
+from shell import DPHIST, PUBLISH, dphist, program
 
 
 def test_publish_query_plot_and_ledger_end_to_end(here):

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 import dphist as package
-import test_cli
 from dphist.cli import publish as publishing
 from dphist.cli.ledger import mixed
 from dphist.errors import DphistError, OutputError
 from dphist.planning import advise as advising
 from dphist.uncertainty.models import Unknown
-from test_cli import PUBLISH, dphist
+from shell import PUBLISH, dphist
 
-here = test_cli.here
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
 class TestNothingPaidForIsReplaced:

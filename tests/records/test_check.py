@@ -22,7 +22,7 @@ from dphist.domain import Categories, Domain, Instants, Integers, Regular
 from dphist.errors import DataError, PrivacyError, UsageError
 from dphist.records import count
 from dphist.records.check import BANNER, check
-from test_cli import dphist, here  # noqa: F401 - the fixture
+from shell import dphist
 
 LEFT_OUT = ("filtered", "undecodable", "missing", "unreadable", "unknown", "outside")
 LEFT_OUT += ("without_unit", "bounded")
@@ -250,7 +250,7 @@ def test_a_plan_checks_what_it_would_count(tmp_path):
 FLAGS = ("people.csv", "--column", "age", "--bins", "10", "--range", "0", "50")
 
 
-def test_the_command_tells_and_writes_nothing(here):  # noqa: F811
+def test_the_command_tells_and_writes_nothing(here):
     before = {p.name: p.read_bytes() for p in here.iterdir()}
     run = dphist("check", *FLAGS, "--unit", "person", "--max-contributions", "7")
     assert {p.name: p.read_bytes() for p in here.iterdir()} == before
@@ -287,7 +287,7 @@ def test_the_command_tells_and_writes_nothing(here):  # noqa: F811
     dphist("check", "people.csv", "--column", "age", code=2)
 
 
-def test_publish_says_none_of_it(here):  # noqa: F811
+def test_publish_says_none_of_it(here):
     (here / "people.csv").write_text("age,kind\n" + "x,Red\n" * 500 + "1980,red\n" * 300 + '"1,5",\n' * 200)
     secret = [
         words for words, _ in check(here / "people.csv", AGES, columns="age", where="kind <> 'z'").rows()

@@ -99,7 +99,7 @@ def test_the_least_epsilon_is_really_taken(method: str) -> None:
 
 
 def test_the_documented_limits_are_those_of_the_code() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "privacy.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text("utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| overflow |"))
     powers = [1 << int(power) for power in re.findall(r"2\^(\d+)", row)]
     assert powers == [counts.MAX_COUNT, counts.MAX_TOTAL, 1 << 61]

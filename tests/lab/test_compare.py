@@ -18,7 +18,7 @@ from dphist.domain import Domain, Integers
 from dphist.errors import DataError, DphistError, OutputError, UsageError
 from dphist.lab import compare, grid, page
 from dphist.methods import catalogue
-from test_cli import DPHIST, dphist
+from shell import DPHIST, dphist
 
 QUIET = ("--jobs", "1", "--no-progress")
 TINY = ("--like", "bins=64 records=1e4 steps", "--trials", "6", "--samples", "2", *QUIET)
