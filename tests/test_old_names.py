@@ -14,7 +14,7 @@ from dphist.lab import compare, data, grid
 from dphist.planning import shapes
 from dphist.planning.audit import audit
 from dphist.planning.audit_method import audit_method
-from test_cli import dphist as invoke
+from shell import dphist as invoke
 
 ASK = {"epsilon": 1, "methods": ["identity"], "like": "smooth"}
 TABLE = {"a": [1.0, 2.0], "b": [1.0, 2.0]}

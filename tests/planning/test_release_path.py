@@ -14,7 +14,7 @@ from dphist.planning import plan as plan_module
 from dphist.privacy import counts, curator, ledger
 from dphist.records.check import check
 from dphist.release import Spent
-from test_cli import dphist as invoke
+from shell import dphist as invoke
 
 BINS = {"bins": 3, "range": (0, 60)}
 AGES = Domain((Regular(lo=0, hi=60, bins=3),))
