@@ -26,7 +26,7 @@ from dphist.domain.workload import AllRanges, Prefixes, Ranges, Workload
 from dphist.kernels.trees import tree as trees
 from dphist.kernels.trees import tuning, variances
 from dphist.lab.data import DPBENCH
-from dphist.methods.catalogue import choose, make_pipeline
+from dphist.methods.catalogue import choose, find, make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
@@ -254,7 +254,7 @@ def _mean_error(counts: Ints, method: str, epsilon: str, queries: Ranges, trials
 
 def _expected_error(counts: Ints, method: str, epsilon: str, queries: Ranges) -> float | None:
     """Return the expected error if the variance of every range is public, taking the noise to be normal."""
-    if method in ("dawa", "dawa2", "s2+h", "s1+pmm"):
+    if find(method).data_dependent:
         return None
     error = _values(make_pipeline(method, _domain(counts.size)), counts, queries, epsilon).error
     one = math.erf(1 / math.sqrt(2))  # the level whose margin is a standard deviation

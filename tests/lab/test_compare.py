@@ -3,6 +3,7 @@
 import base64
 import html.parser
 import json
+import math
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import Points
 from dphist.errors import DataError, DphistError, OutputError, UsageError
 from dphist.lab import compare, grid, page
 from dphist.methods import catalogue
@@ -106,7 +108,7 @@ def test_the_default_methods_suit_the_dimensions(here):
     np.save("plane.npy", np.ones((8, 8), int))
     asked = compare.ask(files=[Path()], trials=2)
     assert {s.source.name: s.methods for s in asked.subjects} == {
-        name: catalogue.usual(Domain(tuple(Integers(0, n - 1) for n in shape)))
+        name: catalogue.usual(Domain(tuple(Integers(0, n - 1) for n in shape)), Points(math.prod(shape)))
         for name, shape in {"line": (16,), "plane": (8, 8)}.items()
     }
     everything = compare.ask(files=[Path("line.npy")], methods=["all"])

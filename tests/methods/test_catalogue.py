@@ -1,12 +1,15 @@
 """The catalogue's facts, held against what the pipelines do, and the lists that are asked of it."""
 
+import ast
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dphist
+from benchmarks import partition as partition_benchmark
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
@@ -109,18 +112,21 @@ def test_no_name_stands_for_two_methods():
 def test_advise_and_compare_consider_the_same_methods(domain, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     np.save(tmp_path / "x.npy", np.ones(domain.shape, int))
-    asked = compare.ask(files=[tmp_path / "x.npy"], trials=2).subjects[0].methods
-    queries = make_workload("points", domain)
-    assert set(asked) == set(advise._suitable(None, domain, queries)) == set(usual(domain))
+    for workload in ("points", "rectangles:9") if domain is GRID else ("points", "ranges", "random:9"):
+        asked = compare.ask(files=[tmp_path / "x.npy"], trials=2, workload=workload).subjects[0].methods
+        queries = make_workload(workload, domain)
+        assert list(asked) == list(advise._suitable(None, domain, queries)) == list(usual(domain, queries))
+        for name in asked:  # and none of them fails
+            make_pipeline(name, domain, queries).check(domain, queries)
     assert {"identity", "dawa2", "hb", "privelet"} <= set(asked)
     assert ("quadtree" in asked) == (domain is GRID)
 
 
 def test_very_many_bins_are_left_to_methods_of_near_linear_cost():
     many, some = (Domain((Integers(0, n - 1),)) for n in (MANY_BINS + 1, MANY_BINS))
-    assert set(usual(many)) < set(usual(some))
-    assert {CATALOGUE[name].cost for name in usual(many)} == {"near-linear"}
-    assert "wf-auto" in set(usual(some)) - set(usual(many))
+    few, all_usual = (usual(domain, make_workload("points", domain)) for domain in (many, some))
+    assert set(few) < set(all_usual) and "wf-auto" in set(all_usual) - set(few)
+    assert {CATALOGUE[name].cost for name in few} == {"near-linear"}
 
 
 def test_a_query_takes_every_condition_and_keeps_the_order():
@@ -130,3 +136,33 @@ def test_a_query_takes_every_condition_and_keeps_the_order():
     )
     assert "greedyh" in trees and "greedyh-tuned" not in trees
     assert choose() == tuple(CATALOGUE)
+
+
+ROOT = Path(__file__).parent.parent
+
+
+def lists_of_methods(text):
+    """Return the lines on which a module or a class keeps three or more methods by hand."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        for line in getattr(node, "body", []) if isinstance(node, ast.Module | ast.ClassDef) else []:
+            value = getattr(line, "value", None) if isinstance(line, ast.Assign | ast.AnnAssign) else None
+            names = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)] if value else []
+            if len({str(n) for n in names} & {*CATALOGUE, *ALIASES}) >= 3:
+                found.append(line.lineno)
+    return found
+
+
+def test_lists_of_methods_are_asked_of_the_catalogue():
+    files = [f for top in ("src", "benchmarks") for f in sorted((ROOT / top).rglob("*.py"))]
+    kept = {f.name: lines for f in files if (lines := lists_of_methods(f.read_text()))}
+    assert set(kept) <= {"catalogue.py"}
+    for planted in ('SLOW = ("s1", "mwem", "php")', "class A:\n    best: list = ['h', 'hb', 'hay']"):
+        assert lists_of_methods(planted)
+
+
+def test_the_benchmarks_of_partitions_ask_for_exact_searches():
+    assert {"sdahp", "sdwf", "ahp-optimal"} <= set(partition_benchmark.SORTED)
+    assert {"s2", "sdwf", "sdahp"} <= set(partition_benchmark.CHOSEN)
+    assert set(partition_benchmark.OFFERED) == {"s2", "sdwf"}
+    assert not {"noisefirst", "s2-auto", "sa"} & {*partition_benchmark.SORTED, *partition_benchmark.CHOSEN}

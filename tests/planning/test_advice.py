@@ -284,6 +284,15 @@ class TestShown:
         assert Fraction(told["epsilon"]) == found.best.epsilon
         assert told["rows"][0]["curve"] and told["target"] == 20
 
+    def test_it_ranks_as_compare_does(self):
+        found = ask(epsilon="0.1", methods=["sdwf", "uniform", "sdwf-pow2"], like="steps")
+        assert [r.error for r in found.rows] == sorted(r.error for r in found.rows)
+        assert {row.method: row.competitive for row in found.rows} == {
+            "sdwf": True, "sdwf-pow2": True, "uniform": False
+        }  # fmt: skip
+        assert ": no significant difference (paired t-test)." in found.sure
+        assert [row["competitive"] for row in found.to_dict()["rows"]] == [True, True, False]
+
     def test_it_says_how_sure_it_is(self):
         clear = ask(epsilon=1, methods=["identity", "uniform"])
         assert "identity wins 24 of 24 runs" in clear.sure and "depends" not in clear.sure

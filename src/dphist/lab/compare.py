@@ -195,10 +195,12 @@ def ask(
         counts = source.counts()
         domain = Domain(tuple(Integers(0, size - 1) for size in counts.shape))
         try:
-            make_workload(workload, domain)
+            queries = make_workload(workload, domain)
         except UsageError as error:
             raise UsageError(f"{source.name}: {error}") from None
-        subjects.append(Subject(source, counts.size, int(counts.sum()), wanted or usual(domain), runs))
+        subjects.append(
+            Subject(source, counts.size, int(counts.sum()), wanted or usual(domain, queries), runs)
+        )
     return Question(tuple(subjects), tuple(spent), workload, trials, metric)
 
 

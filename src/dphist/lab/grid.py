@@ -43,7 +43,7 @@ from dphist.lab.data import Source
 from dphist.lab.metrics import kl_divergence
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline
-from dphist.planning import shapes
+from dphist.methods.rehearsal import rehearse
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 from dphist.privacy.ledger import parse_epsilon
@@ -80,7 +80,6 @@ COLUMNS = {
     "python": "VARCHAR",
     "cell": "VARCHAR",
 }
-_TINY = {1: 256, 2: 16}  # bins along each axis of the input that compiles
 _QUIET = 30.0  # seconds between two lines of progress where nobody watches a bar
 
 
@@ -219,8 +218,7 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
     pipeline = build(cell.method, domain, workload)
     judges = [(name, queries(name, domain)) for name in dict.fromkeys(cell.judges)]
     pipeline.check(domain, workload)
-    if not _warm_up(cell.method, cell.workload, domain.shape, build, queries):
-        list(trials(pipeline, held, workload, epsilon=Fraction(1), seeds=[0]))
+    rehearse(pipeline, domain, workload, epsilon=Fraction(1))  # compiles, so that no trial is timed with that
     seeds = [cell.seed(trial) for trial in range(cell.trials)]
     made = trials(pipeline, held, workload, epsilon=cell.budget, seeds=seeds)
     for number, (seed, trial) in enumerate(zip(seeds, made, strict=True)):
@@ -243,33 +241,6 @@ def _trials(cell: Cell, build: Build, queries: Queries) -> Iterator[Row]:
                 "max_absolute": judge.max_absolute_error(errors),
                 "scaled": squared / records if records else None,
             }
-
-
-_warm: dict[tuple[object, ...], bool] = {}  # once per process is enough: it is there to compile
-
-
-def _warm_up(method: str, workload: str, shape: tuple[int, ...], build: Build, queries: Queries) -> bool:
-    """Run a method on little data of as many axes, and return whether that went well.
-
-    Compiled code is kept by its types, not by sizes. A workload that does not fit so few bins makes it fail.
-    """
-    small = tuple(min(side, _TINY[len(shape)]) for side in shape)
-    # By their names: a function that came from another process is a new object each time.
-    makers = (getattr(f, "__qualname__", type(f).__qualname__) for f in (build, queries))
-    key = (method, workload, small, *makers)
-    if key not in _warm:
-        _warm[key] = _runs(method, workload, _domain(small), build, queries)
-    return _warm[key]
-
-
-def _runs(method: str, workload: str, domain: Domain, build: Build, queries: Queries) -> bool:
-    held = Counts(shapes.draw("heaps", n=domain.n, records=10_000), domain)
-    try:
-        asked = queries(workload, domain)
-        list(trials(build(method, domain, asked), held, asked, epsilon=Fraction(1), seeds=[0]))
-    except Exception:
-        return False
-    return True
 
 
 def _domain(shape: tuple[int, ...]) -> Domain:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.errors import UsageError
+from dphist.planning import ranking
 
 Row = Mapping[str, Any]
 RESAMPLES = 1000
@@ -43,41 +44,19 @@ def regret(summary: Iterable[Row], *, cell: Sequence[str], value: str = "mean") 
 
 
 def competitive(
-    rows: Iterable[Row], *, cell: Sequence[str], value: str, level: float = 0.05
+    rows: Iterable[Row], *, cell: Sequence[str], value: str, level: float = ranking.LEVEL
 ) -> dict[tuple[Any, ...], list[str]]:
     """Return per cell the methods not significantly worse than the one of least mean, best first.
 
-    As in DPBench: a t-test against the best, two-sided, at a level divided by the number of comparisons
-    (Bonferroni). Trials are paired: the same sample of the same data under the same name.
+    Trials are paired: the same sample of the same data under the same name.
     """
     found = {}
     for key, group in _grouped(rows, cell, value).items():
-        trials: dict[str, dict[tuple[Any, ...], float]] = {}
+        trials: dict[str, dict[Hashable, float]] = {}
         for row in group:
             trials.setdefault(row["method"], {})[tuple(row.get(name) for name in _TRIAL)] = row[value]
-        ranked = sorted(trials, key=lambda method: math.fsum(trials[method].values()) / len(trials[method]))
-        best, least = trials[ranked[0]], level / max(1, len(ranked) - 1)
-        found[key] = [ranked[0]]
-        for method in ranked[1:]:
-            both = [at for at in trials[method] if at in best]
-            if paired_t_test([trials[method][at] for at in both], [best[at] for at in both]) >= least:
-                found[key].append(method)
+        found[key] = ranking.competitive(trials, level=level)
     return found
-
-
-def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the two-sided p-value of Student's t-test that pairs differ by nothing on average.
-
-    Fewer than two pairs show nothing: 1. Pairs that all differ by the same leave no doubt: 0, or 1 if by 0.
-    """
-    d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    if d.size < 2:
-        return 1.0
-    spread = float(d.std(ddof=1)) / math.sqrt(d.size)
-    if spread == 0:
-        return float(d.mean() == 0)
-    t = float(d.mean()) / spread
-    return incomplete_beta((d.size - 1) / 2, 0.5, (d.size - 1) / (d.size - 1 + t * t))
 
 
 def kl_divergence(counts: ArrayLike, values: ArrayLike) -> float:
@@ -98,34 +77,6 @@ def geometric_mean(x: ArrayLike) -> float:
         raise UsageError("a geometric mean is of at least one number, and none below 0.")
     with np.errstate(divide="ignore"):
         return float(np.exp(np.log(a).mean()))
-
-
-def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side
-        return 1 - incomplete_beta(b, a, 1 - x)
-    front = math.exp(
-        a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    )
-    tiny = 1e-300
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1), tiny)
-    value = d
-    for m in range(1, 10_000):  # Lentz's method
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1 / _away(1 + term * d, tiny)
-            c = _away(1 + term / c, tiny)
-            value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * value / a
-
-
-def _away(x: float, tiny: float) -> float:
-    return x if abs(x) > tiny else tiny
 
 
 def _grouped(rows: Iterable[Row], by: Sequence[str], value: str) -> dict[tuple[Any, ...], list[Row]]:

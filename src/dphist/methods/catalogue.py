@@ -86,12 +86,21 @@ def choose(*where: Callable[[Method], bool]) -> tuple[str, ...]:
     return tuple(m.name for m in CATALOGUE.values() if all(holds(m) for holds in where))
 
 
-def usual(domain: Domain) -> tuple[str, ...]:
+def usual(domain: Domain, queries: Workload) -> tuple[str, ...]:
     """Return the methods that are compared for a domain unless others are named; few for very many bins."""
     return choose(
         lambda m: len(domain.axes) in m.usual and m.serves(domain),
         lambda m: m.cost == "near-linear" or domain.n <= MANY_BINS,
+        lambda m: _accepts(m, domain, queries),
     )
+
+
+def _accepts(method: Method, domain: Domain, queries: Workload) -> bool:
+    try:
+        make_pipeline(method.name, domain, queries).check(domain, queries)
+    except UsageError:
+        return False
+    return True
 
 
 def find(name: str) -> Method:

@@ -10,7 +10,6 @@ import html
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -27,6 +26,7 @@ from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.plan import Bins, WorkloadLike, make_domain
 from dphist.planning.preview import LikeData, patterns, short
+from dphist.planning.ranking import competitive
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
 from dphist.uncertainty.models import bounding
@@ -55,6 +55,8 @@ class Expected:
         most: the trial with the most.
         trials: how many there were.
         intervals: whether a release says how wrong it may be.
+        competitive: whether it is not significantly worse than the method of least error (a paired t-test, as
+            in `compare`); where an error was asked for, whether it needs no more epsilon than the first.
         shapes: the same by shape of the data.
         curve: pairs of an epsilon and the error there.
     """
@@ -66,6 +68,7 @@ class Expected:
     most: float
     trials: int
     intervals: bool
+    competitive: bool
     shapes: tuple[tuple[str, float], ...] = field(repr=False)
     curve: tuple[tuple[float, float], ...] = field(repr=False)
 
@@ -80,6 +83,7 @@ class Expected:
             "trials": self.trials,
             "runs": self.trials,  # its old name, for one version
             "intervals": self.intervals,
+            "competitive": self.competitive,
             "shapes": dict(self.shapes),
             "curve": [list(point) for point in self.curve],
         }
@@ -312,10 +316,14 @@ def _at(study: SimulatedErrors, epsilon: Fraction) -> Found:
         if m not in SLOW and study.mean(m, epsilon, study.many) - 2 * study.doubt(m, epsilon) <= bar
     ]
     runs = {m: study.settle(m, epsilon) if m in rivals else study.many for m in near}
-    close = _ranked(near, lambda m: study.mean(m, epsilon, runs[m]))
-    drawn = [m for m in close if m not in SLOW or m == close[0]]
-    rows = [_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None) for m in close]
-    rows += [_row(study, m, epsilon, study.few) for m in rough[_CONTENDERS:]]
+    runs |= dict.fromkeys(rough[_CONTENDERS:], study.few)
+    close = _ranked(near, lambda m: study.mean(m, epsilon, runs[m])) + rough[_CONTENDERS:]
+    tied = competitive({m: dict(enumerate(study.errors(m, epsilon, runs[m]))) for m in close})
+    drawn = [m for m in near if m not in SLOW or m == close[0]]
+    rows = [
+        _row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None, tied=m in tied)
+        for m in close
+    ]
     return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), ()
 
 
@@ -357,7 +365,8 @@ def _for(study: SimulatedErrors, target: float) -> Found:
         )
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
-    rows = [_row(study, m, reached[m], study.many, around=reached[order[0]]) for m in order]
+    least = reached[order[0]]
+    rows = [_row(study, m, reached[m], study.many, around=least, tied=reached[m] == least) for m in order]
     return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), tuple(never.items())
 
 
@@ -410,7 +419,7 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
 
 
 def _row(
-    study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None = None
+    study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None, tied: bool
 ) -> Expected:
     """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
     errors, looks = study.errors(method, epsilon, runs), len(study.looks)
@@ -429,6 +438,7 @@ def _row(
         most=float(errors.max()),
         trials=errors.size,
         intervals=study.has_intervals(method, epsilon),
+        competitive=tied,
         shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
         curve=tuple(sorted((float(e), y) for e, y in curve.items())),
     )
@@ -469,7 +479,10 @@ def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
         one, two = (study.errors(row.method, row.epsilon, runs) for row in (best, next_))
         wins, more = int((one < two).sum()), next_.error / best.error if best.error else math.inf
         told = f"Next is {next_.method}, off by {more:.3g} times as much; "
-        told += f"{best.method} wins {wins} of {one.size} runs."
+        told += f"{best.method} wins {wins} of {one.size} runs"
+        told += (
+            ": no significant difference (paired t-test)." if best.competitive and next_.competitive else "."
+        )
     safe = next((row for row in rows if row.method in FIXED), None)
     if safe is best:
         told += f" The error of {best.method} does not depend on the data."
@@ -552,13 +565,7 @@ def _suitable(
         if len({p.name for p in made}) < len(made):
             raise UsageError("methods must have different names.")
         return {p.name: p for p in made}
-    found = {}
-    for name in usual(domain):
-        pipeline = make_pipeline(name, domain, queries).with_intervals()
-        with suppress(UsageError):
-            pipeline.check(domain, queries)
-            found[name] = pipeline
-    return found
+    return {m: make_pipeline(m, domain, queries).with_intervals() for m in usual(domain, queries)}
 
 
 def _round_epsilon(epsilon: Fraction, steps: int = 0) -> Fraction:

@@ -1,0 +1,82 @@
+"""How methods are ranked, by `advise` and by `compare`: by mean error, with a test of who ties with the best.
+
+As in DPBench (Hay et al., SIGMOD 2016), a method is competitive if a paired t-test against the method of
+least mean error does not tell them apart: two-sided, at a level divided by the number of comparisons
+(Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LEVEL = 0.05
+Trials = Mapping[Hashable, float]  # which trial, and its error: those of the same name are pairs
+
+
+def ranked(errors: Mapping[str, Trials]) -> list[str]:
+    """Return the methods by their mean error, the least first."""
+    return sorted(errors, key=lambda method: math.fsum(errors[method].values()) / len(errors[method]))
+
+
+def competitive(errors: Mapping[str, Trials], *, level: float = LEVEL) -> list[str]:
+    """Return the methods not significantly worse than the one of least mean, best first.
+
+    >>> errors = {"a": (5.0, 6.0, 5.5), "b": (5.1, 5.9, 5.6), "c": (9.0, 9.9, 9.4)}
+    >>> competitive({method: dict(enumerate(e)) for method, e in errors.items()})
+    ['a', 'b']
+    """
+    best, *others = ranked(errors)
+    least = level / max(1, len(others))
+    found = [best]
+    for method in others:
+        both = [at for at in errors[method] if at in errors[best]]
+        if paired_t_test([errors[method][at] for at in both], [errors[best][at] for at in both]) >= least:
+            found.append(method)
+    return found
+
+
+def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
+    """Return the two-sided p-value of Student's t-test that pairs differ by nothing on average.
+
+    Fewer than two pairs show nothing: 1. Pairs that all differ by the same leave no doubt: 0, or 1 if by 0.
+    """
+    d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    if d.size < 2:
+        return 1.0
+    spread = float(d.std(ddof=1)) / math.sqrt(d.size)
+    if spread == 0:
+        return float(d.mean() == 0)
+    t = float(d.mean()) / spread
+    return incomplete_beta((d.size - 1) / 2, 0.5, (d.size - 1) / (d.size - 1 + t * t))
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side
+        return 1 - incomplete_beta(b, a, 1 - x)
+    front = math.exp(
+        a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    )
+    tiny = 1e-300
+    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1), tiny)
+    value = d
+    for m in range(1, 10_000):  # Lentz's method
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _away(1 + term * d, tiny)
+            c = _away(1 + term / c, tiny)
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * value / a
+
+
+def _away(x: float, tiny: float) -> float:
+    return x if abs(x) > tiny else tiny
