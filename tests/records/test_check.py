@@ -22,10 +22,11 @@ from dphist.domain import Categories, Domain, Instants, Integers, Regular
 from dphist.errors import DataError, PrivacyError, UsageError
 from dphist.records import count
 from dphist.records.check import BANNER, check
+from dphist.records.lines import line_count
 from shell import dphist
 
 LEFT_OUT = ("filtered", "undecodable", "missing", "unreadable", "unknown", "outside")
-LEFT_OUT += ("without_unit", "bounded")
+LEFT_OUT += ("without_unit", "undecodable_unit", "bounded")
 AGES = Domain((Regular(lo=0, hi=120, bins=12),))
 KINDS = Domain((Categories(("red", "green")),))
 
@@ -265,6 +266,7 @@ def test_the_command_tells_and_writes_nothing(here):
         "age: not a number": 0,
         "age: outside the range": 490,
         "without a person": 0,
+        "person: undecodable": 0,
         "beyond the bound on one person": 440,
     }
     assert run.stderr == ""
@@ -298,3 +300,34 @@ def test_publish_says_none_of_it(here):
         run = dphist("publish", *FLAGS, "--epsilon", "1", *more)
         said = run.stdout + run.stderr + "".join(p.read_text("utf-8") for p in here.glob("*.json"))
         assert [words for words in secret if words in said] == []
+
+
+def test_lines_that_are_no_record_are_told(tmp_path):
+    long = b"x" * 1_000_001
+    path = tmp_path / "r.csv"
+    path.write_bytes(b"age,b\n5,x\n\n" + b"6," + long + b"\n\r\n7,y\n8," + long)
+    found = check(path, AGES, columns="age")
+    assert (found.read, found.counted, found.lines_left_out) == (2, 2, 2)
+    assert "lines that are no record" in repr(found) and any("longer than" in hint for hint in found.hints)
+    path.write_bytes(b"age\n5\n\n\n6\n")  # of one column, an empty line is a record
+    found = check(path, AGES, columns="age")
+    assert (found.read, found.missing, found.lines_left_out) == (4, 2, 0)
+    assert "no record" not in repr(found)
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"age": 5}\n[1]\n\nnull\n{"age": \n6}\n {"age": 7}\n{"age": "' + long + b'"}\n')
+    found = check(path, AGES, columns="age")
+    assert (found.read, found.counted, found.lines_left_out) == (2, 2, 5)
+    path.write_bytes(b"5\n" * 3)
+    found = check(path, AGES, columns="age")
+    assert (found.read, found.lines_left_out) == (0, 3) and len(found.hints) == 2
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 18])
+def test_lines_are_counted_wherever_blocks_end(block):
+    text = b"a\n\r\n\nbb\n\rc\n\n \r\n" + b"d" * 50
+    for end in range(len(text) + 1):
+        whole = text[:end]
+        parts = [whole[i : i + block] for i in range(0, end, block)]
+        lines = whole.split(b"\n")
+        lines = lines if lines[-1] else lines[:-1]
+        assert line_count(parts, True) == sum(line not in (b"", b"\r") for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import datetime as dt
 import gzip
 import io
 import json
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 import dphist
 from dphist import Categories, Domain, Regular
 from dphist.errors import DataError, UsageError
+from dphist.privacy.ledger import Ledger
 from dphist.records import count
 
 TENS = Domain((Regular(lo=0, hi=100, bins=10),))
@@ -292,6 +296,59 @@ def test_folders_named_by_a_key_are_columns(tmp_path):
         assert found.values.tolist() == [3, 2, 1]
     (tmp_path / "r.csv").write_text("a,b\n5,x\n")
     assert total(f"{tmp_path}/**/*.csv") == 7  # not all files have the key
+
+
+FOLDERS = ("csv", "jsonl", "parquet")
+
+
+def write_ward(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        path.write_text("\n".join([",".join(columns), *(",".join(map(str, r.values())) for r in rows), ""]))
+
+
+WARDS = Domain((Categories(("A", "B", "C"), null=True),))
+
+
+@pytest.mark.parametrize("ending", FOLDERS)
+@pytest.mark.parametrize("times", [False, True])
+def test_folders_above_the_named_path_say_nothing(tmp_path, ending, times):
+    """Where somebody keeps the data is no column, and takes the place of none."""
+    more = {"t": [dt.time(5)] * 3} if times and ending == "parquet" else {}
+    kept = tmp_path / "ward=B" / "year=1"
+    for name in ("ward=C", "ward=A"):
+        write_ward(kept / name / f"x.{ending}", age=[5, 6, 7], **more)
+    write_ward(kept.parent / f"x.{ending}", ward=["A", "A", "C"], age=[5, 6, 7], **more)
+    own = [f"{kept.parent}/x.{ending}", f"{kept.parent}/*.{ending}"]
+    for data in own:
+        assert count(data, WARDS, columns="ward", progress=False).values.tolist() == [2, 0, 1, 0], data
+    for data in (kept, f"{kept}/*/x.{ending}", f"{tmp_path}/ward=B/year=*/**/x.{ending}"):
+        assert count(data, WARDS, columns="ward", progress=False).values.tolist() == [3, 0, 3, 0], data
+    inside = f"{kept}/ward=C/x.{ending}"
+    if ending == "jsonl":
+        assert count(inside, WARDS, columns="ward", progress=False).values.tolist() == [0, 0, 0, 3]
+        return
+    for data in (inside, kept / "ward=C"):
+        with pytest.raises(DataError, match="no column 'ward'"):
+            count(data, WARDS, columns="ward", progress=False)
+    with pytest.raises(DataError, match="no column 'year'"):
+        count(kept, WARDS, columns="year", progress=False)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_a_folder_with_the_name_of_a_column_is_refused(tmp_path, ending, rows):
+    """Whatever the records are, and before anything is charged."""
+    write_ward(tmp_path / "WARD=A" / f"x.{ending}", ward=["B"] * rows, age=[5] * rows)
+    ledger = Ledger.open(tmp_path.parent / f"{tmp_path.name}.db", create=True)
+    with pytest.raises(DataError, match="name of a column, and of folders"):
+        dphist.histogram(tmp_path, bins=2, range=(0, 10), epsilon=1, column="age", ledger=ledger, dataset="d")
+    assert ledger.spent("d") == 0
 
 
 # --- declared well-formed -----------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_far_times_in_parquet(tmp_path, unit, zone):
     domain = CLOCK if zone is None else ZONED
     for path in (folder / "a.parquet", tmp_path):
         assert count(path, domain, columns="t").values.tolist() == [0, 0, 20, 0, 0]
-        assert count(path, domain, columns="t", where="k = '7'").values.tolist() == [0, 0, 20, 0, 0]
+    assert count(tmp_path, domain, columns="t", where="k = '7'").values.tolist() == [0, 0, 20, 0, 0]
     pq.write_table(as_table(cells), folder / "b.parquet", version="2.6")
     assert count(tmp_path, domain, columns="t").values.tolist() == [0, 0, 40, 0, 0]
 
@@ -135,6 +135,72 @@ def test_far_dates(load, outside, tmp_path):
     got = count(data, CLOCK, columns="t", outside=outside).values
     assert got[2] == 20 and not got[[1, 3]].any()
     assert outside == "clip" or got.sum() == 20
+
+
+NOON = 12 * 3600
+ODD_TIMES = {"s": [-1, 86_400, 2**31 - 1, -(2**31)], "ms": [-1, 86_400_000, 2**31 - 1, -(2**31)]}
+ODD_TIMES |= {
+    unit: [-1, 86_400 * 10**9, 2**40 * 10**3, 2**62, 2**63 - 1, -(2**63) + 1] for unit in ("us", "ns")
+}
+
+
+def times_of_day(unit):
+    """Return 20 times at noon, and some that no day has."""
+    stored, type = (pa.int32(), pa.time32) if unit in ("s", "ms") else (pa.int64(), pa.time64)
+    return pa.array([NOON * PER[unit]] * 20 + ODD_TIMES[unit], stored).view(type(unit))
+
+
+def polars_times(cells):
+    if cells.type != pa.time64("ns"):
+        pytest.skip("polars has nanoseconds alone")
+    return pl.from_arrow(as_table(cells))
+
+
+DAILY = [
+    *("EXTRACT(hour FROM t) = 12", "t IS NOT NULL", "t > TIME '11:00'", "CAST(t AS VARCHAR) > ''"),
+    *("EXTRACT(second FROM t) = 0", "t + INTERVAL 1 SECOND > TIME '00:00'"),
+]
+
+
+@pytest.mark.parametrize("load", [as_arrow, as_dataset, as_reader, polars_times, as_pandas_arrow, "parquet"])
+@pytest.mark.parametrize("unit", PER)
+def test_times_that_no_day_has(load, unit, tmp_path):
+    cells = times_of_day(unit)
+    for where in DAILY:
+        if load == "parquet":
+            pq.write_table(as_table(cells), tmp_path / "t.parquet", version="2.6")
+            data = tmp_path / "t.parquet"
+        else:
+            data = load(cells)
+        got = count(data, ONE, columns="x", where=where).values[0]
+        assert 20 <= got <= 20 + len(ODD_TIMES[unit]), where
+    if load == as_arrow:
+        hours = count(as_table(cells), Domain((Integers(0, 23),)), columns="EXTRACT(hour FROM t)").values
+        assert hours[12] == 20 and hours.sum() <= 20 + len(ODD_TIMES[unit])
+        assert count(as_table(cells), ONE, columns="x", unit="t").values[0] >= 1
+
+
+def polars_spans(cells):
+    if cells.type.unit == "s":
+        pytest.skip("polars has no seconds")
+    made = pl.Series(cells.cast(pa.int64()).to_pylist(), dtype=pl.Int64).cast(pl.Duration(cells.type.unit))
+    return pl.DataFrame({"t": made, "x": [1.0] * len(cells)})
+
+
+def pandas_spans(cells):
+    return pd.DataFrame({"t": cells.cast(pa.int64()).to_numpy().view(f"m8[{cells.type.unit}]"), "x": 1.0})
+
+
+SPANS = [as_arrow, as_dataset, as_reader, polars_spans, pandas_spans, as_pandas_arrow]
+
+
+@pytest.mark.parametrize("load", SPANS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("unit", PER)
+def test_spans_beyond_the_longest(load, unit):
+    cells = pa.array([90 * PER[unit]] * 20 + FAR, pa.int64()).view(pa.duration(unit))
+    for where in ("t IS NOT NULL", "t > INTERVAL 1 MINUTE", "EXTRACT(minute FROM t) = 1", "t + t > t"):
+        assert 20 <= count(load(cells), ONE, columns="x", where=where).values[0] <= 25, where
+    assert 1 <= count(load(cells), ONE, columns="x", unit="t").values[0] <= 6
 
 
 @pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"])

@@ -118,8 +118,9 @@ def count(
     draws; then the counts differ by what p keeps, at most k records, each adding 1 to one bin:
     ||c(D') - c(D)||_1 <= k, for every value of the draws. A mechanism that is epsilon-private for
     counts at that distance is so given the draws, hence also on average over them. (How uniform the
-    draws are touches which records are kept, never how many.) A record whose unit is null or NaN adds
-    nothing, for nobody could say how many of those are one person's. With ``unit=None`` a record adds 1
+    draws are touches which records are kept, never how many.) A record whose unit is null or NaN, or
+    text with U+FFFD for what could not be decoded, adds nothing, for nobody could say how many of those are
+    one person's. With ``unit=None`` a record adds 1
     to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)

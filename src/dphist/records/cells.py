@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+UNDECODED = "\N{REPLACEMENT CHARACTER}"  # what stands for bytes, or half a character, that are no text
+
 
 def written(cell: object) -> str | None:
     """Return a cell as text: true and false, whole numbers in digits, doubles to their last bit."""
@@ -25,7 +27,7 @@ def written(cell: object) -> str | None:
         except Exception:  # any object may be in a list; one without a text has no value
             return None
     # A lone surrogate is no text to an engine, and one record must not stop all others.
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def number(cell: object) -> float:

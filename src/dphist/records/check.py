@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,17 +27,17 @@ from dphist import records
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zone
 from dphist.errors import PrivacyError
 from dphist.records import query
-from dphist.records.cells import number, written
-from dphist.records.engines import files
+from dphist.records.cells import UNDECODED, number, written
 from dphist.records.engines.files import Text
+from dphist.records.engines.untyped import LineDuck
+from dphist.records.lines import LONGEST, line_count
 from dphist.records.lines import raw as blocks_of
 from dphist.records.progress import watching
-from dphist.records.sql import Engine, Field, column, double, is_null, select
+from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select
 
 __all__ = ["BANNER", "Check", "check"]
 
 BANNER = "NOT PRIVATE: exact counts, for the steward's eyes only. Do not publish, save or send them."
-_REPLACEMENT = "\ufffd"  # what stands for bytes that are no text
 _NOTABLE = 0.1  # the part of all records from which a class gets a hint
 
 
@@ -48,13 +47,14 @@ class Fate(IntEnum):
     COUNTED = 0
     FILTERED = 1
     NO_UNIT = 2
-    UNDECODABLE = 3
-    MISSING = 4
-    UNREADABLE = 5
-    COMMA = 6  # unreadable, and there is a comma, or a point where commas were declared
-    UNKNOWN = 7
-    NEAR = 8  # unknown, and a declared label but for case and spaces
-    OUTSIDE = 9
+    LOST_UNIT = 3  # whose record it is was written in bytes that are no text
+    UNDECODABLE = 4
+    MISSING = 5
+    UNREADABLE = 6
+    COMMA = 7  # unreadable, and there is a comma, or a point where commas were declared
+    UNKNOWN = 8
+    NEAR = 9  # unknown, and a declared label but for case and spaces
+    OUTSIDE = 10
 
 
 _CODES = 64  # fates of two axes fit: 16 * axis + fate
@@ -74,7 +74,9 @@ class Check:
         unknown: those whose label was not declared.
         outside: those beyond the ends of the domain.
         without_unit: those that say nothing of whose record they are.
+        undecodable_unit: those that say it in bytes that are no text in the encoding.
         bounded: those beyond ``max_contributions`` of one person.
+        lines_left_out: lines of text that are no record, not among those read: too long, or no JSON object.
         hints: what to try where many records are left out.
     """
 
@@ -90,6 +92,7 @@ class Check:
         encoding: str | None = None,
         decimal: str | None = None,
         lines: int = 0,
+        lines_left_out: int = 0,
         empty: Sequence[str] = (),
     ) -> None:
         self._fates = fates
@@ -100,10 +103,12 @@ class Check:
         self._encoding, self._decimal = encoding, decimal
         self._lines, self._empty = lines, empty
         self.bounded = bounded
+        self.lines_left_out = lines_left_out
         self.read = sum(fates.values())
         self.counted = fates.get(Fate.COUNTED, 0) - bounded
         self.filtered = fates.get(Fate.FILTERED, 0)
         self.without_unit = fates.get(Fate.NO_UNIT, 0)
+        self.undecodable_unit = fates.get(Fate.LOST_UNIT, 0)
         self.undecodable = self._sum(Fate.UNDECODABLE)
         self.missing = self._sum(Fate.MISSING)
         self.unreadable = self._sum(Fate.UNREADABLE, Fate.COMMA)
@@ -117,9 +122,15 @@ class Check:
     @property
     def hints(self) -> tuple[str, ...]:
         """What to try where many records are left out."""
-        if not self.read:
-            return ("no record was read: CSV needs lines after its header, JSON an object on each line.",)
         found = []
+        if self.lines_left_out:
+            found.append(
+                f"{self.lines_left_out:,} lines are no record: they are longer than {LONGEST:,} bytes, or "
+                "not one JSON object."
+            )
+        if not self.read:
+            found.append("no record was read: CSV needs lines after its header, JSON an object on each line.")
+            return tuple(found)
         if self._lines > 2 * self.read + 1:
             found.append(
                 f"{self._lines:,} lines make {self.read:,} records: a quote that is never closed takes all "
@@ -131,6 +142,12 @@ class Check:
                     found.append(f"{self._share(many)} {self._hint(fate, name, kind)}")
         if self._notable(self.without_unit):
             found.append(f"{self._share(self.without_unit)} have no {self._unit}, and are left out.")
+        if self._notable(self.undecodable_unit):
+            found.append(
+                f"{self._share(self.undecodable_unit)} have bytes in {self._unit} that are no text, and are "
+                "left out: different people would be read alike."
+                + (" Say what the encoding is (--encoding)." if self._encoding is not None else "")
+            )
         if self._notable(self.bounded):
             found.append(
                 f"{self._share(self.bounded)} are further records of people who have more of them than "
@@ -189,11 +206,17 @@ class Check:
             rows += [(f"{name}: {words}", self._sum(*fates, axis=axis)) for fates, words in _classes(kind)]
         if self._unit is not None:
             rows.append((f"without a {self._unit}", self.without_unit))
+            rows.append((f"{self._unit}: undecodable", self.undecodable_unit))
             rows.append((f"beyond the bound on one {self._unit}", self.bounded))
         return rows
 
     def __repr__(self) -> str:
-        rows = self.rows()
+        first, *rows = self.rows()
+        rows = [
+            first,
+            *([("lines that are no record", self.lines_left_out)] * bool(self.lines_left_out)),
+            *rows,
+        ]
         wide, figures = max(len(words) for words, _ in rows), len(f"{self.read:,}")
         lines = [f"  {words:<{wide}}  {many:>{figures},}" for words, many in rows]
         return "\n".join([BANNER, *lines, *(f"hint: {hint}" for hint in self.hints)])
@@ -247,6 +270,7 @@ def check(
     with records.engine_of(frame).connect(frame, **options) as engine:
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         codes, groups = engine.run(sorting_query(engine, domain, asked, outside=outside))
+        lines = _lines(engine)
     fates: dict[int, int] = {}
     bounded = 0
     for code, many in zip(codes.tolist(), groups.tolist(), strict=True):
@@ -267,19 +291,21 @@ def check(
         unit=unit,
         encoding=engine.encoding,
         decimal=engine.decimal,
-        lines=_physical_lines(data, written_as) if well_formed and isinstance(data, str | Path) else 0,
+        lines=lines if well_formed else 0,
+        lines_left_out=0 if well_formed else max(0, lines - sum(fates.values())),
         empty=empty,
     )
 
 
-def _physical_lines(data: str | Path, text: Text) -> int:
-    """Return how many lines delimited text has, for records may take several; 0 for what is none."""
-    if "://" in str(data):
+def _lines(engine: Engine) -> int:
+    """Return how many lines of text there are, too long ones among them; 0 for what is no text."""
+    if not isinstance(engine, LineDuck) or engine.found.format == "json":
         return 0
-    found = files.find(Path(data), text)
-    if found.format not in ("csv", "tsv"):
-        return 0
-    return sum(block.count(b"\n") for path in found.paths for block in blocks_of(path, text.encoding))
+    found = engine.found
+    many = sum(
+        line_count(blocks_of(path, engine.declared.encoding), engine.skips_blank) for path in found.paths
+    )
+    return many if found.format == "jsonl" else many - len(found.paths)  # the headers
 
 
 def _empty_labels(domain: Domain, counts: NDArray[Any]) -> list[str]:
@@ -314,7 +340,9 @@ def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outs
             why = _why_no_value(name, at)
         fate = fate.when(_false(there), why)
     if asked.person is not None:
-        fate = fate.when(is_null("unit"), _code(Fate.NO_UNIT))
+        fate = fate.when(column("unit_broken"), _code(Fate.LOST_UNIT)).when(
+            is_null("unit"), _code(Fate.NO_UNIT)
+        )
     sorted_ = select([] if asked.person is None else ["unit"], bin=fate.else_(_code(Fate.COUNTED)))
     rows = sorted_.from_(rows.subquery("r"))
     return _by_person(rows if asked.person is None else engine.gather(rows), person=asked.person is not None)
@@ -343,13 +371,14 @@ def _with_facts(engine: Engine, asked: query.Question) -> exp.Select:
     for name, value, source in zip(asked.names, asked.values, asked.written, strict=True):
         used = {node.name: asked.fields[node.name] for node in source.find_all(exp.Column)}
         made[name] = value.copy()
-        made[f"{name}_absent"] = _any([_absent(c, f) for c, f in used.items()])
-        made[f"{name}_broken"] = _any([_holds(c, _REPLACEMENT) for c, f in used.items() if f.untyped])
-        made[f"{name}_comma"] = _any([_holds(c, mark) for c, f in used.items() if f.kind == "text"])
+        made[f"{name}_absent"] = any_of([_absent(c, f) for c, f in used.items()])
+        made[f"{name}_broken"] = any_of([holds(c, UNDECODED) for c, f in used.items() if f.untyped])
+        made[f"{name}_comma"] = any_of([holds(c, mark) for c, f in used.items() if f.kind == "text"])
     if asked.keep is not None:
         made["keep"] = asked.keep.copy()
     if asked.person is not None:
         made["unit"] = asked.person.copy()
+        made["unit_broken"] = (asked.undecoded or exp.false()).copy()
     return select([], **made).from_(engine.source)
 
 
@@ -410,18 +439,6 @@ def _absent(name: str, field: Field) -> exp.Expression:
     return exp.Or(this=is_null(name), expression=empty)
 
 
-def _holds(name: str, text: str) -> exp.Expression:
-    return exp.Like(this=exp.cast(column(name), "text"), expression=exp.Literal.string(f"%{text}%"))
-
-
-def _any(conditions: list[exp.Expression]) -> exp.Expression:
-    made: exp.Expression = exp.false()
-    for condition in conditions:
-        known = exp.Coalesce(this=exp.paren(condition), expressions=[exp.false()])
-        made = known if isinstance(made, exp.Boolean) else exp.Or(this=made, expression=known)
-    return made
-
-
 def _false(condition: exp.Expression) -> exp.Expression:
     """Ask whether a condition is not true: false or null."""
     return exp.not_(exp.Coalesce(this=exp.paren(condition), expressions=[exp.false()]))
@@ -451,7 +468,7 @@ def _why(axis: Axis, cell: Any, folded: set[str]) -> Fate:
     text = None if cell is np.ma.masked else written(cell)
     if text is None or not text.strip():
         return Fate.MISSING
-    if _REPLACEMENT in text:
+    if UNDECODED in text:
         return Fate.UNDECODABLE
     if isinstance(axis, Categories):
         return Fate.NEAR if text.strip().lower() in folded else Fate.UNKNOWN

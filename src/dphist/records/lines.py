@@ -63,6 +63,16 @@ def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
+def line_count(blocks: Iterable[bytes], skips_blank: bool) -> int:
+    """Return how many lines there are, too long ones among them, and empty ones unless they are skipped."""
+    many, start = 0, b""  # of the line that is still open, as much as tells whether it is empty
+    for block in blocks:
+        *ended, last = (start + block).split(b"\n")
+        many += len(ended) - (ended.count(b"") + ended.count(b"\r") if skips_blank else 0)
+        start = last[:2]
+    return many + (start not in (b"", b"\r"))
+
+
 def whole_records(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield blocks of whole records of well-formed delimited text, which end at newlines outside quotes."""
     rest = b""

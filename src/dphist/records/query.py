@@ -21,10 +21,11 @@ from sqlglot import exp
 
 from dphist.domain import NEEDS_ZONE, Axis, Categories, Domain, Instants, Integers, Outside, Regular, Variable
 from dphist.errors import DataError, UsageError
+from dphist.records.cells import UNDECODED
 from dphist.records.expressions import expression, names_hint, resolve
 from dphist.records.reading import kind, with_decimal_commas
 from dphist.records.rounding import slack
-from dphist.records.sql import Engine, Field, column, double, is_null, select, try_cast
+from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select, try_cast
 
 _LABELS = {"integer": re.compile("0|-?[1-9][0-9]*"), "boolean": re.compile("true|false")}
 _SMALL = 64  # up to so many edges a tree of comparisons is faster than a join
@@ -42,7 +43,8 @@ class Question:
     kinds: list[Field]
     fields: dict[str, Field]
     keep: exp.Expression | None
-    person: exp.Expression | None
+    person: exp.Expression | None  # null where it is not known whose record it is,
+    undecoded: exp.Expression | None  # among them those whose person is no text in the encoding
 
     @property
     def names(self) -> list[str]:
@@ -73,9 +75,20 @@ def ask(
     found = _check_kinds(engine, fields, domain, columns, values, keep, unit, person)
     if person is not None and found["unit"].kind == "float":  # NaN is how a dataframe writes a missing number
         person = exp.Nullif(this=person, expression=double(math.nan))
+    undecoded = None
+    if person is not None:
+        texts = _texts(person, fields)
+        undecoded = any_of([holds(c, UNDECODED) for c in texts])
+        # Different bytes are read alike there, so that two people would be bounded as if they were one.
+        person = exp.case().when(undecoded, exp.Null()).else_(person) if texts else person
     kinds = [found[f"c{i}"] for i in range(len(values))]
     typed = [_typed(engine, v, f, a) for v, f, a in zip(values, kinds, domain.axes, strict=True)]
-    return Question(written, typed, kinds, fields, keep, person)
+    return Question(written, typed, kinds, fields, keep, person, undecoded)
+
+
+def _texts(tree: exp.Expression, fields: dict[str, Field]) -> list[str]:
+    """Return the columns of text that an expression is made of."""
+    return sorted({node.name for node in tree.find_all(exp.Column) if fields[node.name].kind == "text"})
 
 
 def counting_query(

@@ -137,6 +137,20 @@ def is_null(name: str) -> exp.Expression:
     return exp.Is(this=column(name), expression=exp.Null())
 
 
+def holds(name: str, text: str) -> exp.Expression:
+    """Ask whether a column, as text, has this in it."""
+    return exp.Like(this=exp.cast(column(name), "text"), expression=exp.Literal.string(f"%{text}%"))
+
+
+def any_of(conditions: list[exp.Expression]) -> exp.Expression:
+    """Ask whether one of the conditions is true; null is not."""
+    made: exp.Expression = exp.false()
+    for condition in conditions:
+        known = exp.Coalesce(this=exp.paren(condition), expressions=[exp.false()])
+        made = known if isinstance(made, exp.Boolean) else exp.Or(this=made, expression=known)
+    return made
+
+
 def try_cast(value: exp.Expression, type: str) -> exp.Expression:
     """Convert a value; null where it cannot be."""
     return exp.TryCast(this=value, to=exp.DataType.build(type))

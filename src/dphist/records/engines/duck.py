@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,13 +24,14 @@ from sqlglot import exp
 from dphist._common.leftovers import spill_folder
 from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError, is_interrupt
-from dphist.records import sql, times
+from dphist.records import sql, typed
 from dphist.records.engines import files
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
 
 SOURCE = "dphist_records"
+_FILE = "dphist_file"  # the column of a Parquet file's path
 _READERS = {
     "csv": "CSV",
     "tsv": "tab-separated text",
@@ -184,6 +186,86 @@ class Duck(sql.Engine):
         raise KeyboardInterrupt from None
 
 
+class ParquetDuck(Duck):
+    """Parquet files of one schema, and what folders named key=value say of them, which is text."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, found: files.Files, *, progress: bool) -> None:
+        super().__init__(connection, found.name, progress=progress)
+        self.found = found
+        self.own = self._schema()
+        self.folders = list(files.folders(found)[0])
+        files.refuse_keys(found, self.folders, self.own)
+        self.untyped = frozenset(self.folders)
+        try:
+            listed = in_list(found.paths)
+            timed = typed.parquet_table(connection, found.paths, listed, self.folders, found.root)
+            if timed is None:
+                hidden = {c: f"TRY({identifier(c)})" for c in self._of("float", "text")}
+                self._show(f"{self._rows('strict')} AS r", hidden)
+            else:
+                typed.register(connection, SOURCE, timed)
+        except duckdb.Error:
+            self._refuse()
+
+    def tally(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count the records; if some text turns out not to be UTF-8, with its bytes marked.
+
+        The extremes that a file states for a column are kept from DuckDB (``TRY`` hides them). NaN is no
+        part of them: it drops ``x <= 9`` as true of every record where the greatest stated value is 5, and
+        all NaN are then counted; or it skips a group of records that ``x > 9`` could not be true of, though
+        it is of NaN. One record moves an extreme, and so could move all NaN at once. The extremes of text are
+        those of its bytes before any was marked.
+        """
+        try:
+            return super().tally(query)
+        except DataError:
+            if not self._of("text"):
+                raise
+        # Where the text with ? for such bytes is not the text without them, there are some.
+        made = {c: typed.marked(f"r.{identifier(c)}", f"i.{identifier(c)}") for c in self._of("text")}
+        made |= {c: f"TRY(r.{identifier(c)})" for c in self._of("float")}
+        rows = f"{self._rows('replace')} AS r POSITIONAL JOIN {self._rows('ignore')} AS i"
+        self._show(rows, made)
+        return super().tally(query)
+
+    def _of(self, *kinds: Kind) -> list[str]:
+        return [name for name, type in self.own.items() if _field(type).kind in kinds]
+
+    def _rows(self, validation: str) -> str:
+        options = f"hive_partitioning = false, filename = {quoted(_FILE)}, utf8_validation = '{validation}'"
+        return f"read_parquet({in_list(self.found.paths)}, {options})"
+
+    def _show(self, rows: str, made: dict[str, str]) -> None:
+        replaced = ", ".join(f"{value} AS {identifier(c)}" for c, value in made.items())
+        keys = "".join(f", {_said(key)} AS {identifier(key)}" for key in self.folders)
+        chosen = f"r.* EXCLUDE ({_FILE}) {f'REPLACE ({replaced})' if made else ''}"
+        self._execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT {chosen}{keys} FROM {rows}")
+
+    def _schema(self) -> dict[str, str]:
+        """Return the columns that all files have, and their types."""
+        try:
+            schemas = [_schema(self.connection, path) for path in self.found.paths]
+        except duckdb.Error:
+            self._refuse()
+        if any(schema != schemas[0] for schema in schemas):
+            raise DataError(
+                f"the Parquet files of {self.name} differ in the names or types of their columns; count "
+                "those that agree, or write them again with one schema."
+            )
+        return schemas[0]
+
+    def _refuse(self) -> NoReturn:
+        raise DataError(
+            f"{self.name} could not be read as Parquet: it is damaged or not what its ending says."
+        ) from None
+
+
+def _said(key: str) -> str:
+    """Return the SQL of what the last folder named key=value on a file's path says."""
+    value = f"regexp_extract(r.{_FILE}, {quoted(f'.*/{re.escape(key)}=([^/]*)/')}, 1)"
+    return f"CASE WHEN {value} <> '__HIVE_DEFAULT_PARTITION__' THEN url_decode({value}) END"
+
+
 @contextmanager
 def connect(
     data: object,
@@ -237,7 +319,7 @@ def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, 
     if type(data).__module__.startswith("pandas") and any(map(is_written_anew, data.dtypes)):
         return ObjectDuck(connection, data, name, progress=progress)
     engine = Duck(connection, name, progress=progress)
-    times.register(connection, SOURCE, data)
+    typed.register(connection, SOURCE, data)
     return engine
 
 
@@ -335,44 +417,7 @@ def _open_files(
         return SqliteDuck(connection, found, table, progress=progress)
     _refuse_table(found, table)
     _seal(connection, found.paths)
-    try:
-        engine = Duck(connection, found.name, progress=progress)
-        rows = f"read_parquet({in_list(found.paths)}, hive_types_autocast = false)"
-        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS SELECT * FROM {rows}")
-        known = engine.columns()
-        own = _schema(connection, found.paths[0])
-        folders = [name for name in known if name not in own]
-        coarse = times.parquet_table(connection, found.paths, in_list(found.paths), folders)
-        if coarse is None:
-            _forget_extremes(connection, rows, [name for name, f in known.items() if f.kind == "float"])
-        else:
-            times.register(connection, SOURCE, coarse)
-        schemas = [_schema(connection, path) for path in found.paths] if len(found.paths) > 1 else []
-    except duckdb.Error:
-        raise DataError(
-            f"{found.name} could not be read as Parquet: it is damaged or not what its ending says."
-        ) from None
-    if any(schema != schemas[0] for schema in schemas):
-        raise DataError(
-            f"the Parquet files of {found.name} differ in the names or types of their columns; count those "
-            "that agree, or write them again with one schema."
-        )
-    if schemas:  # what folders named key=value say has no type
-        engine.untyped = frozenset(set(known) - set(schemas[0]))
-    return engine
-
-
-def _forget_extremes(connection: duckdb.DuckDBPyConnection, rows: str, floats: list[str]) -> None:
-    """Read Parquet's floating-point columns without the extremes that the file states for them.
-
-    NaN is no part of those extremes, and DuckDB believes them: it drops ``x <= 9`` as true of every record
-    where the greatest stated value is 5, and all NaN are then counted; or it skips a group of records that
-    ``x > 9`` could not be true of, though it is of NaN. One record moves an extreme, and so could move all
-    NaN at once. Nothing is known of the extremes of a TRY.
-    """
-    if floats:
-        named = ", ".join(f"TRY({name}) AS {name}" for name in map(identifier, floats))
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {SOURCE} AS SELECT * REPLACE ({named}) FROM {rows}")
+    return ParquetDuck(connection, found, progress=progress)
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:

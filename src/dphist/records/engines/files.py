@@ -10,9 +10,9 @@ import difflib
 import glob
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
@@ -43,6 +43,7 @@ class Files:
     format: Format
     paths: tuple[Path, ...]
     name: str
+    root: Path  # the named folder, or that in which a glob begins; for a single file, the one it lies in
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def find(path: Path, text: Text = PLAIN) -> Files:
     assert first is not None
     if first in ("duckdb", "sqlite") and len(found) > 1:
         raise UsageError(f"{path} means several databases; name one.")
-    return Files(first, tuple(found), str(path))
+    return Files(first, tuple(found), str(path), _root(path))
 
 
 def header(found: Files, text: Text) -> Header:
@@ -115,13 +116,38 @@ def records(path: Path, format: Format, text: Text) -> Iterator[bytes]:
 
 
 def folders(found: Files) -> list[dict[str, str | None]]:
-    """Return what folders named key=value say of each file; nothing unless all files have the same keys."""
-    said = [dict(p.split("=", 1) for p in path.parts[:-1] if "=" in p.strip("=")) for path in found.paths]
+    """Return what folders named key=value say of each file; nothing unless all files have the same keys.
+
+    Folders below the named path alone have a say: what lies above it is where somebody keeps the data.
+    """
+    below = [path.parts[len(found.root.parts) : -1] for path in found.paths]
+    said = [dict(part.split("=", 1) for part in parts if "=" in part.strip("=")) for parts in below]
     if any(list(other) != list(said[0]) for other in said):
         return [{} for _ in said]
     return [
         {k: None if v == "__HIVE_DEFAULT_PARTITION__" else unquote(v) for k, v in one.items()} for one in said
     ]
+
+
+def refuse_keys(found: Files, keys: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse a folder's key that is the name of a column too: which of them is meant is nobody's guess."""
+    own = {name.casefold() for name in names}
+    if both := [key for key in keys if key.casefold() in own]:
+        raise DataError(
+            f"in {found.name} {both[0]!r} is the name of a column, and of folders {both[0]}=... as well; "
+            "name the files of one such folder, or rename the folders."
+        )
+
+
+def _root(path: Path) -> Path:
+    """Return the folder below which those named key=value say something of the files in them."""
+    whole = path.absolute()
+    if path.is_dir():
+        return whole
+    if path.exists():
+        return whole.parent
+    fixed = list(takewhile(lambda part: not glob.has_magic(part), whole.parts[:-1]))
+    return Path(*fixed)
 
 
 def _split_header(path: Path, text: Text) -> tuple[bytes, Iterator[bytes]]:

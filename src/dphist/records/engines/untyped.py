@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.errors import DataError, UsageError
-from dphist.records import lines, sql, times
+from dphist.records import lines, sql, typed
 from dphist.records.cells import written
 from dphist.records.engines import files
 from dphist.records.engines.duck import SOURCE, Duck, in_list, quoted
@@ -35,6 +35,8 @@ class LineDuck(Duck):
 
     Tallies of the parts add up; records of persons are gathered first, and then bounded.
     """
+
+    skips_blank = True  # an empty line is no record
 
     def __init__(
         self,
@@ -140,6 +142,8 @@ class CsvDuck(LineDuck):
         super().__init__(connection, found, text, chunk, progress=progress)
         self.decimal = text.decimal
         self.header = files.header(found, text)
+        self.skips_blank = len(self.header.names) > 1
+        files.refuse_keys(found, self.folders[0], self.header.names)
         self.show(self.folders[0])
 
     def alone(self, block: bytes) -> bytes:
@@ -151,9 +155,7 @@ class CsvDuck(LineDuck):
 
     def view(self, folder: dict[str, str | None]) -> str:
         """Return the columns of the header, and those of the folder."""
-        keys = {key.casefold() for key in folder}
-        names = [_name(name) for name in self.header.names if name.casefold() not in keys]
-        chosen = ", ".join([*names, *_constants(folder)])
+        chosen = ", ".join([*map(_name, self.header.names), *_constants(folder)])
         columns = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in self.header.names)
         delimiter, longest = quoted(self.header.delimiter), 2 * lines.LONGEST
         # Reading in parallel would have to guess where a record begins.
@@ -242,13 +244,13 @@ class ObjectDuck(Duck):
         self.untyped = frozenset(name for name, dtype in kinds if is_object(dtype))
         kinds = zip(self.names, frame.dtypes, strict=True)
         self.anew = frozenset(name for name, dtype in kinds if is_written_anew(dtype))
-        times.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
+        typed.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn the columns that the query names into text, and run it."""
         asked = {node.name for node in query.find_all(exp.Column)}
         used = [name for name in self.names if name in asked] or self.names[:1]
-        times.register(self.connection, SOURCE, self._typed(self.frame, used))
+        typed.register(self.connection, SOURCE, self._typed(self.frame, used))
         return super().run(query)
 
     def _typed(self, frame: Any, names: list[str]) -> Any:
