@@ -285,6 +285,24 @@ def test_warm_compiles_every_kind_and_says_where(tmp_path, monkeypatch, capsys):
     assert compiled() == before
 
 
+def test_warm_compiles_what_reads_text(tmp_path, monkeypatch):
+    from dphist.cli import warm
+    from dphist.kernels import text
+    from dphist.records import count
+
+    monkeypatch.setattr(catalogue, "METHODS", [])
+    forget()
+    warm.warm()
+    assert text.stray_quotes.signatures and text.elements_to_lines.signatures
+    before = compiled()
+    (tmp_path / "r.csv").write_text('a,b\n5,"x"\n6,"y\n"7"z,\n')
+    (tmp_path / "r.json").write_text('[{"a": 5},\n {"a": 6}]')
+    for name in ("r.csv", "r.json"):
+        well_formed = name == "r.json"
+        count(tmp_path / name, Domain((Integers(5, 7),)), columns="a", well_formed=well_formed)
+    assert compiled() == before
+
+
 def test_a_rehearsal_is_no_release(tmp_path):
     """Neither ledger nor file nor noise is touched by it."""
     plan = dphist.Plan(bins=60, range=(0, 60), epsilon=Fraction(1, 3), method="dawa")

@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
+import dphist
 from dphist.domain import Axis, Categories, Domain, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
+from dphist.privacy.ledger import Ledger
 from dphist.records import count, progress, query, sql
 from dphist.records.engines import duck
 from dphist.records.expressions import Field, expression, rows_of
@@ -321,6 +323,23 @@ def test_every_file_format(tmp_path, name, write):
         assert np.array_equal(result.values, AGE_COUNTS)
         assert result.sensitivity == 1
         assert result.unit == "one record"
+
+
+def test_a_view_that_a_record_stops_says_how_to_mend_it(tmp_path):
+    """What a view computes is its owner's: it is not rewritten, and the error says what to write instead."""
+    path, ledger = tmp_path / "d.duckdb", Ledger.open(tmp_path / "l.db", create=True)
+    with duckdb.connect(str(path)) as made:
+        made.execute("CREATE TABLE r AS SELECT * FROM (VALUES ('5'), ('6'), ('Hj7781')) AS t(age)")
+        made.execute("CREATE VIEW failing AS SELECT CAST(age AS INTEGER) AS age FROM r")
+        made.execute("CREATE VIEW mended AS SELECT TRY_CAST(age AS INTEGER) AS age FROM r")
+    ages = Domain((Integers(5, 6),))
+    asked = {"bins": ages, "epsilon": 1, "column": "age", "ledger": ledger, "dataset": "d"}
+    with pytest.raises(DataError, match="TRY_CAST") as caught:
+        dphist.histogram(path, table="failing", **asked)
+    assert "Hj7781" not in str(caught.value) and ledger.spent("d") == 0
+    selected = "SELECT CAST(age AS INTEGER) AS age FROM r"  # one's own SELECT needs no care
+    for table in ("mended", selected):
+        assert count(path, ages, columns="age", table=table).values.tolist() == [1, 1]
 
 
 def test_folders_and_globs(tmp_path):

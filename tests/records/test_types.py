@@ -768,6 +768,6 @@ def test_half_a_character_in_a_column_of_text_is_one_record(dtype, categorical):
     assert counts(plain, labels, columns="t").tolist() == [1, 1, 0]
     assert counts(odd, labels, columns="t").tolist() == [1, 1, 1]
     assert counts(plain, Integers(0, 3), columns="n", unit="t").tolist() == [0, 2, 0, 0]
-    assert counts(odd, Integers(0, 3), columns="n", unit="t").tolist() == [0, 3, 0, 0]
+    assert counts(odd, Integers(0, 3), columns="n", unit="t").tolist() == [0, 2, 0, 0]  # whose it is, is lost
     with pytest.raises(DataError, match="is text"):  # it has a type, and keeps it
         counts(plain, Integers(0, 3), columns="t")

@@ -1,4 +1,4 @@
-"""The command that compiles everything ahead, so that no later run waits for it."""
+"""The command that compiles everything ahead, reading and methods, so that no later run waits for it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _BINS, _SIDE = 64, 16
 def warm() -> None:
     """Compile every method now, which takes some minutes, so that no later run waits for it."""
     from dphist.methods.catalogue import CATALOGUE
+    from dphist.records.lines import compile_loops
 
     folder = place()
     if folder is None:
@@ -30,6 +31,7 @@ def warm() -> None:
             "needs. To keep it, set NUMBA_CACHE_DIR to a folder that only you can write to."
         )
         return
+    compile_loops()
     names, compiled = list(CATALOGUE), 0
     for done, name in enumerate(names, 1):
         told: list[str] = []

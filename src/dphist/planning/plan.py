@@ -1,9 +1,9 @@
 """The front door: records in, a release out. Everything here checks first, then counts, charges and draws.
 
 The order never varies: the plan is checked with no data in sight; the ledger is opened and asked
-whether it could pay; the mechanism is rehearsed on made-up counts, which compiles and imports what it needs;
-the records are counted; the charge is journaled and synced; the noise is drawn. A mistake found at any point
-before the charge costs nothing.
+whether it could pay; the memory must do; the mechanism is rehearsed on made-up counts, which compiles and
+imports what it needs; the records are counted; the charge is journaled and synced; the noise is drawn. A
+mistake found at any point before the charge costs nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable,
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
+from dphist.methods.memory import refuse_what_does_not_fit
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.preview import LikeData, Preview, pattern, preview
@@ -171,7 +172,9 @@ class Plan:
         return _publish(self, counts, book, dataset, provenance)
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
-        """Compile and import all that a release needs, by a run on a few made-up counts; spends nothing.
+        """Make sure that memory will do, and compile and import all that a release needs; spends nothing.
+
+        That is done by a run on a few made-up counts.
 
         ``release`` does so by itself before it counts; it takes seconds when a method first runs on a machine
         (``dphist warm`` compiles all of them ahead), and milliseconds afterwards.
@@ -179,6 +182,7 @@ class Plan:
         Args:
             sensitivity: by how much one unit changes the counts; by default ``max_contributions``.
         """
+        refuse_what_does_not_fit(self.pipeline, self.domain)
         rehearse(
             self.pipeline,
             self.domain,

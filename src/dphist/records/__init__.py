@@ -43,10 +43,17 @@ def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
         except DphistError as error:
             error.__cause__ = error.__context__ = None
             raise
+        except MemoryError:
+            kind = ""
         except Exception as error:
             if is_interrupt(error):
                 raise
             kind = type(error).__name__
+        if not kind:
+            raise DataError(
+                "counting needs more memory than there is; nothing was charged. Take fewer bins, close other "
+                "programs, or count on a larger machine."
+            )
         raise DphistError(
             f"counting failed in a way that was not foreseen ({kind}); nothing was charged. What was said "
             "is not repeated here, for it may quote a record; please report the question and the versions."

@@ -51,6 +51,10 @@ _KINDS: dict[str, Kind] = {
     "DECIMAL": "decimal",
     "BOOLEAN": "boolean",
 }
+_VIEWS = (
+    " If it is counted through a view, write TRY_CAST instead of CAST there, and TRY(...) around what else "
+    "may fail: a view that one record stops tells of that record."
+)
 # Whole seconds, rounded down before 1970 too; infinite times lie beyond every domain.
 _SECONDS = """
     CASE WHEN ISFINITE(v) THEN CAST((units - ((units % per) + per) % per) // per AS DOUBLE)
@@ -71,6 +75,7 @@ class Duck(sql.Engine):
         self.source = exp.table_(exp.to_identifier(SOURCE, quoted=True))
         self.progress = progress
         self.untyped: frozenset[str] = frozenset()
+        self.remedy = ""  # what else may help where a record stops the count
 
     def columns(self) -> dict[str, Field]:
         """Return the columns of the records; those without a type are text."""
@@ -179,7 +184,7 @@ class Duck(sql.Engine):
             return done.fetchnumpy() if fetch else {}
         except duckdb.Error as error:
             if not isinstance(error, duckdb.InterruptException):
-                _rephrase(error, self.name)
+                _rephrase(error, self.name, self.remedy)
         except RuntimeError as error:
             if not is_interrupt(error):
                 raise DphistError(f"DuckDB failed while counting {self.name}; nothing was counted.") from None
@@ -441,10 +446,13 @@ def _open_database(
     _seal(connection)
     engine = Duck(connection, found.name, progress=progress)
     listed = connection.execute(
-        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'source' UNION ALL "
-        "SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal"
+        "SELECT schema_name, table_name, false FROM duckdb_tables() WHERE database_name = 'source' UNION ALL "
+        "SELECT schema_name, view_name, true FROM duckdb_views() WHERE database_name = 'source' "
+        "AND NOT internal"
     ).fetchall()
-    known = {(name if schema == "main" else f"{schema}.{name}"): (schema, name) for schema, name in listed}
+    known = {(name if schema == "main" else f"{schema}.{name}"): (schema, name) for schema, name, _ in listed}
+    if any(is_view for *_, is_view in listed):
+        engine.remedy = _VIEWS
     rows = sql.generate(table_rows(table, known, found.name, "duckdb"), "duckdb")
     try:
         connection.execute(f"CREATE TEMP VIEW {SOURCE} AS {rows}")
@@ -464,7 +472,7 @@ def _field(type: str) -> Field:
     return Field("other" if nested else _KINDS[word], "LIST" if type.endswith("]") else word)
 
 
-def _rephrase(error: duckdb.Error, name: str) -> NoReturn:
+def _rephrase(error: duckdb.Error, name: str, remedy: str) -> NoReturn:
     """Say what went wrong without a word of DuckDB's message, which may quote records."""
     if isinstance(error, duckdb.OutOfMemoryException):
         raise DataError(
@@ -475,7 +483,7 @@ def _rephrase(error: duckdb.Error, name: str) -> NoReturn:
         raise DphistError(f"DuckDB failed while counting {name}; nothing was counted.") from None
     raise DataError(
         f"{name} could not be counted: a record does not fit the type of its column, or the file is damaged "
-        "or was changed meanwhile. Which record is not said here, for it is private."
+        f"or was changed meanwhile. Which record is not said here, for it is private.{remedy}"
     ) from None
 
 

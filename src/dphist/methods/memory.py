@@ -1,0 +1,68 @@
+"""Whether a release fits into memory: asked of its plan alone, before anything is counted or charged.
+
+A method's arrays grow with the number of bins. How many bytes they come to was measured for the methods of
+the catalogue, and a test holds the figures here to what some of them take.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from dphist.domain import Domain
+from dphist.errors import UsageError
+from dphist.methods.pipeline import Pipeline
+from dphist.steps.partition import Singletons
+
+_ALONE, _GROUPED = 64, 256  # bytes for each bin: of methods that leave every bin alone, and of the others
+_SMALL = 1 << 24  # bytes that nobody asks about
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
+    """Refuse a release whose arrays are larger than the memory that is free."""
+    wanted = needed(pipeline, domain)
+    if wanted <= _SMALL:
+        return
+    free = available()
+    if free is not None and wanted > free:
+        raise UsageError(
+            f"{domain.n:,} bins need about {wanted / 2**30:.1f} GiB of memory with {pipeline.name}, and "
+            f"{free / 2**30:.1f} GiB are free. Nothing was charged; take fewer bins, a method that leaves "
+            "every bin alone (identity), or a larger machine."
+        )
+
+
+def needed(pipeline: Pipeline, domain: Domain) -> int:
+    """Return about how many bytes a release takes at its widest, counts included."""
+    alone = isinstance(pipeline.partition, Singletons)
+    return domain.n * (_ALONE if alone else _GROUPED)
+
+
+def available() -> int | None:
+    """Return how many bytes this process can still take: by the system, its container and its own limit."""
+    found = list(_limits())
+    return max(0, min(found)) if found else None
+
+
+def _limits() -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        yield _figure(Path("/proc/meminfo"), "MemAvailable:") << 10
+    with suppress(OSError, ValueError):  # no limit is the word "max"
+        folder = _CGROUPS / Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()
+        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+        yield limit - used + _figure(folder / "memory.stat", "file")  # what files fill is given back
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError):
+            yield most - (_figure(Path("/proc/self/status"), "VmSize:") << 10)
+
+
+def _figure(path: Path, name: str) -> int:
+    """Return a figure that the system tells by name."""
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name} ") or line.startswith(f"{name}\t"):
+            return int(line.split()[1])
+    raise ValueError(name)

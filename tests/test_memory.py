@@ -1,0 +1,147 @@
+"""A release that memory cannot hold is refused before anything is counted or charged."""
+
+import resource
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import dphist
+from dphist import records
+from dphist.domain import Domain, Integers
+from dphist.errors import DataError, UsageError
+from dphist.methods import memory
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.ledger import Ledger
+
+MANY = 1 << 19
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.open(tmp_path / "l.db", create=True)
+
+
+@pytest.mark.parametrize("method", ["identity", "ahp"])
+@pytest.mark.parametrize("give", ["records", "counts"])
+def test_bins_that_do_not_fit_are_refused_unpaid(monkeypatch, ledger, method, give):
+    monkeypatch.setattr(memory, "available", lambda: 1 << 20)
+    with pytest.raises(UsageError, match=r"524,288 bins need about .* Nothing was charged"):
+        if give == "records":
+            bins = Integers(0, MANY - 1)
+            dphist.histogram([5], bins=bins, epsilon=1, method=method, ledger=ledger, dataset="d")
+        else:
+            dphist.from_counts(
+                np.zeros(MANY, dtype=int), epsilon=1, method=method, ledger=ledger, dataset="d"
+            )
+    assert ledger.spent("d") == 0
+
+
+@pytest.mark.parametrize("free", [None, 1 << 30])
+def test_what_fits_or_cannot_be_told_is_released(monkeypatch, ledger, free):
+    monkeypatch.setattr(memory, "available", lambda: free)
+    dphist.histogram([5], bins=Integers(0, MANY - 1), epsilon=1, ledger=ledger, dataset="d")
+    assert ledger.spent("d") == 1
+
+
+def test_running_out_while_counting_costs_nothing(monkeypatch, ledger):
+    def none_left(*given):
+        raise MemoryError("Hj7781")
+
+    monkeypatch.setattr(records, "_count_arrays", none_left)
+    with pytest.raises(DataError, match="more memory than there is; nothing was charged") as caught:
+        dphist.histogram([5], bins=10, range=(0, 10), epsilon=1, ledger=ledger, dataset="d")
+    assert "Hj7781" not in str(caught.value) and ledger.spent("d") == 0
+
+
+def run(text, folder):
+    made = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_the_limit_of_a_process_is_kept_to(tmp_path):
+    """Under a limit of 64 MiB more, 4 million bins are refused and a thousand are not."""
+    text = """
+        import resource, dphist
+        from dphist.domain import Integers
+        from dphist.privacy.ledger import Ledger
+        book = Ledger.open("l.db", create=True)
+        few = dphist.Plan(bins=Integers(0, 999), epsilon=1)
+        few.release([5], ledger=book, dataset="first")
+        size = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmSize")) << 10
+        resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20),) * 2)
+        try:
+            dphist.Plan(bins=Integers(0, (1 << 22) - 1), epsilon=1).release([5], ledger=book, dataset="d")
+        except dphist.errors.UsageError as error:
+            print("Nothing was charged" in str(error), book.spent("d"))
+        few.release([5], ledger=book, dataset="d")
+        print(book.spent("d"))
+    """
+    assert run(text, tmp_path) == "True 0\n1\n"
+
+
+def test_limits_that_can_be_told():
+    assert memory.available() > 1 << 20
+    assert list(memory._limits())
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    assert len(list(memory._limits())) >= (1 if most == resource.RLIM_INFINITY else 2)
+
+
+def test_the_limit_of_a_container_is_kept_to(monkeypatch, tmp_path):
+    for name, text in (
+        ("memory.max", "1000"),
+        ("memory.current", "900"),
+        ("memory.stat", "anon 5\nfile 50\n"),
+    ):
+        (tmp_path / name).write_text(text)
+
+    class Place(type(tmp_path)):
+        def __truediv__(self, other):
+            return tmp_path if self == memory._CGROUPS else super().__truediv__(other)
+
+    monkeypatch.setattr(memory, "_CGROUPS", Place("/sys/fs/cgroup"))
+    assert memory.available() == 150
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available() > 1 << 20
+
+
+MEASURE = """
+    import gc, dphist, numpy as np
+    from dphist.domain import Domain, Integers
+    from dphist.methods import memory
+    from dphist.privacy.counts import Counts
+    from dphist.privacy.ledger import MemoryLedger
+
+    def figure(name):
+        return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith(name)) << 10
+
+    n = 1 << 20
+    plan = dphist.Plan(bins=Domain((Integers(0, n - 1),)), epsilon=1, method={method!r})
+    plan.prepare()
+    counts = Counts(np.where(np.arange(n) < n // 2, 3, np.arange(n) * 7919 % 3001), plan.domain)
+    gc.collect()
+    open("/proc/self/clear_refs", "w").write("5")
+    before = figure("VmRSS")
+    release = plan.publish(counts, MemoryLedger(), "d", {{"source": "x"}})
+    print((figure("VmHWM") - before + counts.values.nbytes) / memory.needed(plan.pipeline, plan.domain))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["identity", "ahp", "h"])
+def test_the_figures_are_those_of_the_methods(tmp_path, method):
+    part = float(run(MEASURE.format(method=method), tmp_path))
+    assert 0.1 < part <= 1
+
+
+def test_what_is_needed_is_a_function_of_the_plan():
+    small, large = Domain((Integers(0, 9),)), Domain((Integers(0, 10**6 - 1),))
+    for name in ("identity", "ahp"):
+        plan = dphist.Plan(bins=large, epsilon=1, method=name)
+        few = make_pipeline(name, small, dphist.Plan(bins=small, epsilon=1).queries)
+        assert memory.needed(plan.pipeline, large) == 10**5 * memory.needed(few, small)
