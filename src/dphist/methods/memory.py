@@ -14,9 +14,12 @@ from pathlib import Path
 from dphist.domain import Domain
 from dphist.errors import UsageError
 from dphist.methods.pipeline import Pipeline
+from dphist.steps.estimate import GroupMeans, RoughMeans, WeightedMeans
 from dphist.steps.partition import Singletons
+from dphist.steps.transforms import FineMeans
 
-_ALONE, _GROUPED = 64, 256  # bytes for each bin: of methods that leave every bin alone, and of the others
+# Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
+_ALONE, _GROUPED, _OTHER = 64, 256, 384
 _SMALL = 1 << 24  # bytes that nobody asks about
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -37,8 +40,9 @@ def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
 
 def needed(pipeline: Pipeline, domain: Domain) -> int:
     """Return about how many bytes a release takes at its widest, counts included."""
-    alone = isinstance(pipeline.partition, Singletons)
-    return domain.n * (_ALONE if alone else _GROUPED)
+    if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):
+        return domain.n * _OTHER
+    return domain.n * (_ALONE if isinstance(pipeline.partition, Singletons) else _GROUPED)
 
 
 def available() -> int | None:
