@@ -290,7 +290,7 @@ def test_warm_compiles_what_reads_text(tmp_path, monkeypatch):
     from dphist.kernels import text
     from dphist.records import count
 
-    monkeypatch.setattr(catalogue, "METHODS", [])
+    monkeypatch.setattr(catalogue, "CATALOGUE", {})
     forget()
     warm.warm()
     assert text.stray_quotes.signatures and text.elements_to_lines.signatures
