@@ -15,8 +15,8 @@ from dphist.domain import Domain
 from dphist.errors import UsageError
 from dphist.methods.pipeline import Pipeline
 from dphist.steps.estimate import GroupMeans, RoughMeans, WeightedMeans
+from dphist.steps.estimate.means import FineMeans
 from dphist.steps.partition import Singletons
-from dphist.steps.transforms import FineMeans
 
 # Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
 _ALONE, _GROUPED, _OTHER = 64, 256, 384
