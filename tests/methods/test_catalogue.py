@@ -138,7 +138,7 @@ def test_a_query_takes_every_condition_and_keeps_the_order():
     assert choose() == tuple(CATALOGUE)
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def lists_of_methods(text):
@@ -156,7 +156,7 @@ def lists_of_methods(text):
 def test_lists_of_methods_are_asked_of_the_catalogue():
     files = [f for top in ("src", "benchmarks") for f in sorted((ROOT / top).rglob("*.py"))]
     kept = {f.name: lines for f in files if (lines := lists_of_methods(f.read_text()))}
-    assert set(kept) <= {"catalogue.py"}
+    assert set(kept) == {"catalogue.py"}
     for planted in ('SLOW = ("s1", "mwem", "php")', "class A:\n    best: list = ['h', 'hb', 'hay']"):
         assert lists_of_methods(planted)
 

@@ -79,7 +79,7 @@ def drive(method: str, x: np.ndarray, epsilon: Fraction, workload: str, calibrat
 @pytest.mark.parametrize("method", CATALOGUE)
 def test_no_allowed_count_stops_a_method(method: str, epsilon: str) -> None:
     for name, x in [*LINES.items(), *GRIDS.items()]:
-        several = ("all-ranges", "prefixes", "random:30") if x.ndim == 1 else ("rectangles:30",)
+        several = ("ranges", "prefixes", "random:30") if x.ndim == 1 else ("rectangles:30",)
         asked = ("points", *several) if epsilon == "usual" and name.startswith("the largest") else ("points",)
         calibrates = make_pipeline(method, Domain((Integers(0, 3),))).estimate.calibrates
         for workload in asked:
