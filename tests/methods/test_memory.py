@@ -112,23 +112,21 @@ def test_the_limit_of_a_container_is_kept_to(monkeypatch, tmp_path):
 
 MEASURE = """
     import gc, dphist, numpy as np
-    from dphist.domain import Domain, Integers
+    from dphist.domain import Integers
     from dphist.methods import memory
-    from dphist.privacy.counts import Counts
-    from dphist.privacy.ledger import MemoryLedger
 
     def figure(name):
         return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith(name)) << 10
 
     n = 1 << 20
-    plan = dphist.Plan(bins=Domain((Integers(0, n - 1),)), epsilon=1, method={method!r})
+    plan = dphist.Plan(bins=Integers(0, n - 1), epsilon=1, method={method!r})
     plan.prepare()
-    counts = Counts(np.where(np.arange(n) < n // 2, 3, np.arange(n) * 7919 % 3001), plan.domain)
+    counts = np.where(np.arange(n) < n // 2, 3, np.arange(n) * 7919 % 3001)
     gc.collect()
     open("/proc/self/clear_refs", "w").write("5")
     before = figure("VmRSS")
-    release = plan.publish(counts, MemoryLedger(), "d", {{"source": "x"}})
-    print((figure("VmHWM") - before + counts.values.nbytes) / memory.needed(plan.pipeline, plan.domain))
+    release = dphist.from_counts(counts, epsilon=1, method={method!r})
+    print((figure("VmHWM") - before + counts.nbytes) / memory.needed(plan.pipeline, plan.domain))
 """
 
 

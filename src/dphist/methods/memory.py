@@ -1,7 +1,7 @@
 """Whether a release fits into memory: asked of its plan alone, before anything is counted or charged.
 
-A method's arrays grow with the number of bins. How many bytes they come to was measured for the methods of
-the catalogue, and a test holds the figures here to what some of them take.
+A method's arrays grow with the number of bins. How many bytes they come to was measured for some methods of
+each kind, and a test holds the figures to three of them.
 """
 
 from __future__ import annotations
