@@ -189,7 +189,9 @@ def test_a_comparison_calls_the_records_by_their_name():
     asked = compare.ask(
         like=["bins=8 records=50 steps"], methods=["identity"], trials=2, samples=1, epsilons=["1"]
     )
-    (ranking,) = compare.run(asked, jobs=1, progress=False).rankings
+    made = compare.run(asked, jobs=1, progress=False)
+    (ranking,) = made.rankings
+    assert made.to_dict()["rankings"][0].items() >= {"records": 50, "scale": 50}.items()
     assert ranking.records == 50 and ranking.title == "steps bins=8 records=50, epsilon 1"
     with pytest.warns(DeprecationWarning, match=r"\.scale is called \.records now"):
         assert ranking.scale == 50

@@ -147,7 +147,10 @@ class Comparison:
         q = self.question
         sources = [asdict(subject.source) for subject in q.subjects]
         head = {"format": KIND, "version": 1, "metric": q.metric, "workload": q.workload, "sources": sources}
-        told = {"rankings": [asdict(r) for r in self.rankings], "overall": [asdict(s) for s in self.overall]}
+        rankings = [
+            asdict(r) | {"scale": r.records} for r in self.rankings
+        ]  # beside its old name, for one version
+        told = {"rankings": rankings, "overall": [asdict(s) for s in self.overall]}
         made: dict[str, Any] = _plain(head | {"trials": q.trials} | told)
         return made
 
