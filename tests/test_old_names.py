@@ -1,6 +1,7 @@
 """Old names work for one version: each does what the new one does, and warns of what to write instead."""
 
 import doctest
+import importlib
 import inspect
 import json
 
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist._common import renamed
 from dphist.domain import workload
 from dphist.lab import compare, data, grid
 from dphist.planning import shapes
@@ -175,8 +175,12 @@ def test_a_value_that_looks_like_an_old_option_is_left_alone():
     assert "is called" not in told.stderr
 
 
-def test_the_docstrings_of_the_helpers_run():
-    assert doctest.testmod(renamed).failed == 0 < doctest.testmod(renamed).attempted
+@pytest.mark.parametrize("name", ["_common.renamed", "planning.advise", "planning.plan", "planning.shapes"])
+def test_the_examples_in_docstrings_run(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    done = doctest.testmod(importlib.import_module(f"dphist.{name}"))
+    assert done.failed == 0 < done.attempted
 
 
 def test_shapes_and_advice_are_exported():

@@ -250,6 +250,10 @@ def advise(
 
     Errors are those of what is published by default: methods that group bins pay for their intervals.
 
+    >>> advice = advise(12, records=10_000, epsilon=1, methods=["identity", "uniform"], like="smooth")
+    >>> advice.best.method, advice.records
+    ('identity', 10000)
+
     Args:
         bins: how many, or what they are: edges, an axis, or a ``Domain``.
         records: about how many there are, from public knowledge.

@@ -381,6 +381,10 @@ def from_counts(
 ) -> Release:
     """Publish counts that you made yourself.
 
+    >>> release = from_counts([300, 20, 50], bins=["red", "green", "blue"], epsilon=1, sensitivity=2)
+    >>> release.count("red").level, release.sensitivity
+    (0.95, 2)
+
     Args:
         counts: exact whole numbers, one per bin; two dimensions make a grid.
         bins: what they are: edges, labels, an axis or a domain (for a grid, a pair); by default
@@ -423,6 +427,9 @@ def simulate(
     """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
 
     A method runs as published: unlike in a release, nothing of its budget goes to measuring its errors.
+
+    >>> simulate([300, 20, 50], epsilon=1, bins=[0, 10, 20, 30], trials=5).shape
+    (5, 3)
 
     Returns:
         An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.

@@ -99,6 +99,9 @@ def _is_number(text: str) -> bool:
 def draw(shape: str | Shape | ArrayLike, *, n: int, records: int, seed: int = 0) -> Ints:
     """Return counts in n bins of exactly ``records`` records drawn at random from a shape.
 
+    >>> int(draw("steps", n=8, records=100).sum())
+    100
+
     A histogram of one's own serves as a shape too: its neighbouring bins are first put together until n
     are left, as DPBench's generator does.
     """
