@@ -108,7 +108,7 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
         )
     if release.simulated:
         _warn(f"the release {name!r} is simulated, so it protects nobody: the data behind it must be public.")
-    values = nonneg(release.raw)
+    values = nonneg(release.raw.reshape(domain.shape)).ravel()
     if not values.sum() > 0:
         raise UsageError(f"the earlier release {name!r} holds no positive counts; name a shape instead.")
     return Pattern(f"like {name}", values, lasting=not release.simulated)

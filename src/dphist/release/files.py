@@ -205,9 +205,40 @@ def _build(described: Mapping[str, Any]) -> Release:
     )
     if "values" in described:
         values = _values(described["values"], domain.n)
-        if not np.allclose(values, release.presentable, rtol=1e-9, atol=1e-6):
+        if not (_alike(values, release.presentable) or _alike(values, _formerly(release))):
             raise ValueError("its values do not follow from its raw values.")
     return release
+
+
+def _alike(values: Floats, made: Floats) -> bool:
+    return np.allclose(values, made, rtol=1e-9, atol=1e-6)
+
+
+def _formerly(release: Release) -> Floats:
+    """Return the values that earlier versions wrote: the nearest, not negative, with the same total.
+
+    As whole numbers, they were rounded down and the largest remainders went up. Such files open, with the
+    values made anew.
+    """
+    raw, total = release.raw, max(float(release.raw.sum()), 0.0)
+    if release.post == "none":
+        return raw
+    if total == 0.0:
+        return np.zeros_like(raw)
+    falling = np.sort(raw)[::-1]
+    lowered_by = (np.cumsum(falling) - total) / np.arange(1, raw.size + 1)
+    positive = np.flatnonzero(falling > lowered_by)
+    near: Floats = raw if raw.min() >= 0.0 else np.maximum(raw - lowered_by[positive[-1]], 0.0)
+    if release.post == "nonneg":
+        return near
+    low = np.floor(near)
+    missing = round(total) - int(low.sum())
+    if missing > 0:
+        low[np.argsort(low - near, kind="stable")[:missing]] += 1.0
+    elif missing < 0:
+        filled = np.flatnonzero(low > 0.0)
+        low[filled[np.argsort((near - low)[filled], kind="stable")[:-missing]]] -= 1.0
+    return low
 
 
 def _parse(content: bytes, name: str) -> object:

@@ -2,46 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from dphist.domain.groups import Floats
+from dphist.domain.groups import Floats, Ints
+from dphist.kernels.halving import halved, public_key, public_uniforms, whole_numbers
 
 Post: TypeAlias = Literal["none", "nonneg", "integer"]
 POSTS: tuple[Post, ...] = ("none", "nonneg", "integer")
 
 
 def nonneg(raw: Floats) -> Floats:
-    """Return the nearest values (least squares) that are not negative and keep the total.
+    """Return values that are not negative and keep the total, found from the total down.
 
-    Setting negative values to zero would inflate the total by about one noise scale for every empty bin;
-    the projection lowers all values by one common amount instead. A total below zero becomes zero.
-    O(n log n) for n bins.
+    The total is shared between the two halves of the bins, those between their quarters, and so on; see
+    ``kernels/halving.py``. Setting negative values to zero would inflate the total by about one noise scale
+    for every empty bin, and the nearest values with the right total would take that from the full ones: sums
+    over many bins keep their error only if they are decided first. A total below zero becomes zero. O(n) for
+    n bins.
+
+    Args:
+        raw: the values in the shape of the domain.
     """
-    total = float(raw.sum())
-    if total <= 0.0:
-        return np.zeros_like(raw)
     if raw.min() >= 0.0:
         return raw.copy()
-    falling = np.sort(raw)[::-1]
-    # If the k largest bins stay positive, this is what each of them gives up.
-    lowered_by = (np.cumsum(falling) - total) / np.arange(1, raw.size + 1)
-    k = int(np.flatnonzero(falling > lowered_by)[-1])
-    out: Floats = np.maximum(raw - lowered_by[k], 0.0)
-    return out
+    return halved(raw, np.array(max(float(raw.sum()), 0.0)))
 
 
-def integer(values: Floats, *, total: float) -> Floats:
-    """Return nonnegative values as whole numbers with the rounded total: the largest remainders go up."""
-    low = np.floor(values)
-    missing = round(total) - int(low.sum())
-    if missing > 0:
-        low[np.argsort(low - values, kind="stable")[:missing]] += 1.0
-    elif missing < 0:  # the last digits of the projection lifted a value to the next whole number
-        filled = np.flatnonzero(low > 0.0)
-        low[filled[np.argsort((values - low)[filled], kind="stable")[:-missing]]] -= 1.0
-    return low
+def integer(raw: Floats) -> Floats:
+    """Return the same as whole numbers, with the rounded total.
+
+    They are halved from the rounded total down and then rounded by systematic sampling: means stay, and no
+    sum of neighbours (in the order of the bins, in a grid row by row) changes by 1 or more. Its one random
+    number is a public hash of the raw values, so that anybody can repeat it.
+    """
+    total = np.rint(max(float(raw.sum()), 0.0))
+    start = public_uniforms(public_key(raw), 1)[0]
+    return whole_numbers(halved(raw, np.array(total)).ravel(), start).reshape(raw.shape)
+
+
+def present_levels(
+    parents: Sequence[Ints], raw: Sequence[Floats], variances: Sequence[Floats], *, post: Post
+) -> tuple[Floats, ...]:
+    """Return presentable values of a tree of groups, a row of bins for each node of each level.
+
+    Not negative, and both levels and bins add up to the last bit: whole numbers, or with ``nonneg``
+    sixteenths, shared out from the top level and the total down; see ``kernels/topdown.py``.
+
+    Args:
+        parents: the tree, as in ``kernels/levels.py``.
+        raw: the reconciled estimates.
+        variances: one number for each node of each level.
+    """
+    if post == "none":
+        return tuple(raw)
+    from dphist.kernels.topdown import top_down
+
+    grid = 1 if post == "integer" else 16
+    return tuple(rows / grid for rows in top_down(parents, raw, variances, grid=grid))
 
 
 def rising(raw: Floats) -> Floats:

@@ -140,13 +140,8 @@ class Release:
         """The values after post-processing, one per bin, read-only."""
         if self.post == "none":
             return self.raw
-        if self.post == "nonneg":
-            return self._nonneg
-        return _read_only(integer(self._nonneg, total=max(float(self.raw.sum()), 0.0)))
-
-    @cached_property
-    def _nonneg(self) -> Floats:
-        return _read_only(nonneg(self.raw))
+        made = nonneg if self.post == "nonneg" else integer
+        return _read_only(made(self.raw.reshape(self.domain.shape)).ravel())
 
     def values(self) -> Floats:
         """Return the presentable values, in the shape of the domain."""
@@ -228,8 +223,7 @@ class Release:
     def cdf(self) -> Floats:
         """Return the share of records below each edge, from 0 to 1; all NaN if the total is not positive.
 
-        Made from the running sums of the raw values, which are far more accurate than those of ``values()``
-        where many bins hold little but noise.
+        Made from the running sums of the raw values, whose errors are known.
         """
         ordered_axis(self.domain)
         sums = rising(self.raw)
