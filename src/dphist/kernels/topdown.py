@@ -141,7 +141,7 @@ def share(y: Floats, h: Floats, bound: Ints, total: int, start: float, out: Ints
         if start >= 1.0:
             start -= 1.0
             low += 1
-        out[c] = min(low, bound[c])
+        out[c] = min(max(low, 0), bound[c])
         left -= out[c]
     # In exact arithmetic nothing is left. The last digits of a sum may leave one: whoever has room takes it.
     for c in range(y.size):
