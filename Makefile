@@ -62,10 +62,10 @@ $(LOWEST)/.made: pyproject.toml constraints.txt .ci/lowest.py
 	@touch $@
 
 test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that are allowed
-	@NUMBA_CACHE_DIR=$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow"
+	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow"
 
 lowest-engines: $(LOWEST)/.made  ## the tests of counting with those versions
-	@NUMBA_CACHE_DIR=$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/records
+	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/records
 
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
 	@echo "==> ruff"

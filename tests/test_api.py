@@ -198,6 +198,20 @@ def test_any_path_is_a_file_and_is_charged(tmp_path, monkeypatch):
     assert dphist.Ledger.open("dphist-ledger.db").spent("default") == 5
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "pyspark.sql"])
+def test_records_on_a_server_are_journaled_durably_by_default(tmp_path, monkeypatch, driver):
+    from dphist import records
+    from dphist.privacy.counts import Counts
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    monkeypatch.setattr(records, "count", lambda data, domain, **_: Counts([1, 2], domain))
+    table = type("Table", (), {"__module__": driver})()
+    release = dphist.histogram(table, bins=2, range=(0, 4), column="x", epsilon="0.5")
+    assert release.provenance["journaled"]
+    assert dphist.Ledger.open("dphist-ledger.db").spent("default") == Fraction(1, 2)
+
+
 def test_noise_too_wide_to_draw_is_refused_before_it_is_paid_for():
     ledger = dphist.MemoryLedger()
     with pytest.raises(UsageError, match="too small"):

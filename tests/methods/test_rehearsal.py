@@ -122,6 +122,19 @@ class OnlyFor100(AsGiven):
             raise ZeroDivisionError
 
 
+class NotFor30(AsGiven):
+    def __call__(self, domain, rough):
+        if domain.n == 30:
+            raise ZeroDivisionError
+
+
+def test_a_component_that_fails_on_the_domain_alone_costs_nothing():
+    book = MemoryLedger()
+    with pytest.raises(ZeroDivisionError):
+        dphist.from_counts(np.arange(30), epsilon=1, method=Pipeline(order=NotFor30()), ledger=book)
+    assert book.spent("default") == 0
+
+
 def test_a_component_that_always_fails_costs_nothing_and_one_for_its_own_domain_works():
     book = MemoryLedger()
     with pytest.raises(ZeroDivisionError):

@@ -625,6 +625,18 @@ def test_no_part_of_a_ledger_is_taken_for_the_whole(full, tmp_path):
     assert Ledger.open(part).spent("default") == 1
 
 
+def test_rows_of_two_ledgers_do_not_make_one(tmp_path):
+    """Each is whole and rightly numbered: what it follows is part of its checksum."""
+    made = [Ledger.open(tmp_path / f"{i}.db", create=True) for i in range(2)]
+    for ledger, epsilon in zip(made, ("1/2", "1/20"), strict=True):
+        for _ in range(2):
+            ledger.charge(epsilon, **HOW)
+    (head, _, last), (_, first, _) = (text(ledger.path) for ledger in made)
+    made[0].path.write_bytes(head + first + last)
+    with pytest.raises(LedgerError, match="row 2 does not follow"):
+        Ledger.open(made[0].path)
+
+
 def test_no_byte_can_be_changed_unseen(full, tmp_path):
     whole, other = full.path.read_bytes(), tmp_path / "other.db"
     for i, byte in enumerate(whole):
@@ -766,6 +778,32 @@ def test_the_same_ledger_in_another_file_goes_on(path, tmp_path):
     (tmp_path / "copy.db").replace(path)  # another file, which has every row of the first
     ledger.charge("1/7", **HOW)
     assert ledger.spent("default") == Ledger.open(path).spent("default") == Fraction(5, 7)
+
+
+def test_a_file_that_loses_its_name_while_we_wait_is_charged_nothing(path, tmp_path, monkeypatch):
+    """Whoever replaces the file may do so after we opened it and before it is locked."""
+    ledger = Ledger.open(path, create=True)
+    ledger.charge("1/7", **HOW)
+    lock, aside = journal._lock, tmp_path / "aside.db"
+
+    def replaced_meanwhile(file, name):
+        if not aside.exists():
+            shutil.copy(path, tmp_path / "copy.db")
+            path.rename(aside)
+            (tmp_path / "copy.db").rename(path)
+        lock(file, name)
+
+    monkeypatch.setattr(journal, "_lock", replaced_meanwhile)
+    ledger.charge("3/7", **HOW)
+    assert Ledger.open(path).spent("default") == Fraction(4, 7)
+    assert Ledger.open(aside).spent("default") == Fraction(1, 7)
+
+
+def test_a_ledger_that_another_made_meanwhile_is_left_alone(full):
+    before = full.path.read_bytes()
+    journal.create(full.path)
+    assert full.path.read_bytes() == before
+    assert [file.name for file in full.path.parent.iterdir()] == [full.path.name]
 
 
 def test_places_where_no_ledger_can_be(tmp_path):
