@@ -503,6 +503,15 @@ def test_elements_of_a_json_array_are_found_wherever_blocks_end(records, indent,
 FIELD = rb'(?:[^",\n]*|"(?:[^"\n]|"")*")'
 
 
+def test_a_loop_never_reads_behind_the_last_line():
+    from dphist.kernels.text import stray_quotes
+
+    for text in (b"a", b'"a', b'a\n"b""', b'"'):
+        with pytest.raises(ValueError, match="no newline"):
+            stray_quotes(np.frombuffer(text, dtype=np.uint8), 0, ord(","))
+    assert stray_quotes(np.frombuffer(b"", dtype=np.uint8), 0, ord(",")) == (-1, -1)
+
+
 @given(st.lists(st.lists(st.sampled_from([b'"', b",", b"a"]), max_size=7).map(b"".join), max_size=6))
 def test_lines_with_stray_quotes_are_all_found(made):
     from dphist.kernels.text import stray_quotes

@@ -19,22 +19,34 @@ def stray_quotes(text: NDArray[np.uint8], start: int, delimiter: int) -> tuple[i
     or it has none. ``text`` consists of whole lines, each with its newline; ``start`` is where one begins.
     The end is behind the newline; (-1, -1) when all lines are well-formed. One pass.
     """
-    begin = start
-    stray = False
-    state = 0  # 0 at the start of a field, 1 in a bare one, 2 in a quoted one, 3 behind a quote in that
-    for at in range(start, text.size):
-        c = text[at]
-        if c == _NEWLINE:
-            if stray or state == 2:
-                return begin, at + 1
-            begin = at + 1
-            state = 0
-        elif c == _QUOTE:
-            stray |= state == 1
-            state = 3 if state == 2 else 1 if state == 1 else 2
-        elif state != 2:
-            stray |= state == 3 and c != delimiter
-            state = 0 if c == delimiter else 1
+    if text.size and text[text.size - 1] != _NEWLINE:
+        raise ValueError("the last line has no newline")
+    begin = at = start
+    while at < text.size:
+        stray = False
+        c = _SPACE
+        while c != _NEWLINE:  # a field, up to the delimiter or the newline that ends it
+            c = text[at]
+            if c == _QUOTE:
+                doubled = True
+                while doubled:
+                    at += 1
+                    while text[at] != _QUOTE and text[at] != _NEWLINE:
+                        at += 1
+                    if text[at] == _NEWLINE:
+                        return begin, at + 1
+                    at += 1
+                    doubled = text[at] == _QUOTE
+                c = text[at]
+                stray |= c != delimiter and c != _NEWLINE
+            while c != delimiter and c != _NEWLINE:
+                stray |= c == _QUOTE
+                at += 1
+                c = text[at]
+            at += 1
+        if stray:
+            return begin, at
+        begin = at
     return -1, -1
 
 
