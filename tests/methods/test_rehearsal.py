@@ -87,7 +87,7 @@ def test_a_rehearsed_release_compiles_nothing(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CATALOGUE)
 def test_a_rehearsed_release_compiles_nothing_of_any_size(method):
-    for plan in plans(method, [1, 2, 3, 40, 5000], [2, 5, 24]):
+    for plan in plans(method, [1, 2, 1000], [2], ("points", "ranges", "random:40")):
         assert compiled_after_rehearsal(plan) == set(), plan
 
 
