@@ -63,7 +63,7 @@ class TestAdvice:
         def row(method, epsilon, error):
             return advising.Expected(
                 method=method, epsilon=Fraction(epsilon), error=error, least=1.0, most=9.0, trials=3,
-                intervals=method != "noisefirst", shapes=(), curve=(),
+                intervals=method != "noisefirst", competitive=False, shapes=(), curve=(),
             )  # fmt: skip
 
         costs = [row("noisefirst", "0.3", 5.0), row("hb", "0.4", 5.0)]
