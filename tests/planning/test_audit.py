@@ -247,13 +247,13 @@ def catalogue(method, epsilon):
 def test_a_quick_run_accuses_no_method_of_the_catalogue(method):
     # A spike that grows is where the partitions change most.
     x, y = 2 * (BINS == 4), 3 * (BINS == 4)
-    found = audit(catalogue(method, 2), claim=Fraction(2), pair=(x, y), trials=350)
+    found = audit(catalogue(method, 2), claim=Fraction(2), pair=(x, y), trials=500)
     assert not found.violated, found
 
 
 def test_the_quick_run_would_see_a_budget_spent_twice():
     x, y = 2 * (BINS == 4), 3 * (BINS == 4)
-    assert audit(catalogue("identity", 4), claim=Fraction(2), pair=(x, y), trials=350).violated
+    assert audit(catalogue("identity", 4), claim=Fraction(2), pair=(x, y), trials=500).violated
 
 
 def test_the_pair_decides_what_is_found():
