@@ -208,6 +208,13 @@ def test_rounding_is_unbiased_and_its_start_is_a_public_hash():
     assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.03
 
 
+def test_rounding_takes_nothing_back_where_running_sums_overshoot():
+    values = np.array([0.1, 0.6, 0.9, 0.8, 0.6, 0.0])
+    assert np.cumsum(values)[-2] > 3.0
+    found = whole_numbers(values, np.array(1 - 2.0**-53))
+    assert (found >= 0).all() and found.sum() == 3
+
+
 def test_grids_are_halved_as_grids():
     """The longer side first: here the columns, where the bins in their order would halve the rows."""
     raw = np.array([[9.0, -4.0, -6.0, 5.0], [-8.0, 1.0, 7.0, 0.5]])

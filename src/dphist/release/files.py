@@ -232,12 +232,8 @@ def _formerly(release: Release) -> Floats:
     if release.post == "nonneg":
         return near
     low = np.floor(near)
-    missing = round(total) - int(low.sum())
-    if missing > 0:
-        low[np.argsort(low - near, kind="stable")[:missing]] += 1.0
-    elif missing < 0:
-        filled = np.flatnonzero(low > 0.0)
-        low[filled[np.argsort((near - low)[filled], kind="stable")[:-missing]]] -= 1.0
+    missing = max(round(total) - int(low.sum()), 0)
+    low[np.argsort(low - near, kind="stable")[:missing]] += 1.0
     return low
 
 
