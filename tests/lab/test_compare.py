@@ -191,7 +191,7 @@ def test_json_and_a_hint(here):
     assert run.stderr == "" and not list(here.iterdir())
     assert "--out" in dphist("compare", *TINY, *BOTH).stderr
     few = [word if word != "6" else "4" for word in TINY]
-    assert "4 trials tell few methods apart" in dphist("compare", *few, *BOTH).stderr
+    assert "4 trials distinguish few methods" in dphist("compare", *few, *BOTH).stderr
 
 
 def test_public_data_is_warned_of_and_a_failed_method_shown(here, monkeypatch):

@@ -126,7 +126,7 @@ MEASURE = """
     open("/proc/self/clear_refs", "w").write("5")
     before = figure("VmRSS")
     release = dphist.from_counts(counts, epsilon=1, method={method!r})
-    print((figure("VmHWM") - before + counts.nbytes) / memory.needed(plan.pipeline, plan.domain))
+    print((figure("VmHWM") - before + counts.nbytes) / memory.bytes_needed(plan.pipeline, plan.domain))
 """
 
 
@@ -142,4 +142,4 @@ def test_what_is_needed_is_a_function_of_the_plan():
     for name in ("identity", "ahp"):
         plan = dphist.Plan(bins=large, epsilon=1, method=name)
         few = make_pipeline(name, small, dphist.Plan(bins=small, epsilon=1).queries)
-        assert memory.needed(plan.pipeline, large) == 10**5 * memory.needed(few, small)
+        assert memory.bytes_needed(plan.pipeline, large) == 10**5 * memory.bytes_needed(few, small)

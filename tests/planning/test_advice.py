@@ -412,7 +412,7 @@ class TestBenchmark:
 
 
 def test_an_error_too_small_to_be_seen_is_refused():
-    with pytest.raises(UsageError, match="too small to be told from none"):
+    with pytest.raises(UsageError, match="too small to be measured by simulation"):
         dphist.advise(12, records=10_000, error=1e-9, methods=["identity"])
 
 

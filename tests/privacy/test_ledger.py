@@ -971,13 +971,13 @@ def test_who_waits_says_so_and_goes_on(path, monkeypatch, caplog):
     ledger = Ledger.open(path, create=True)
     monkeypatch.setattr(journal, "_UNTOLD", 0.01)
     held = hold(path)
-    told = journal.tell
+    told = journal.notify
 
-    def tell(text):
+    def notify(text):
         told(text)
         held.close()
 
-    monkeypatch.setattr(journal, "tell", tell)
+    monkeypatch.setattr(journal, "notify", notify)
     ledger.charge(1, **HOW)
     assert caplog.text.count("waiting for the ledger") == 1 and ledger.spent("default") == 1
 

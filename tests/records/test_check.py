@@ -233,7 +233,7 @@ def test_a_check_is_shown_and_never_saved():
         with pytest.raises(TypeError):
             save(found)
     release = plan.release([1, 2, 500])
-    with pytest.raises(UsageError, match="plain JSON values") as refused:
+    with pytest.raises(UsageError, match="only JSON values") as refused:
         replace(release, provenance={"check": found})
     assert "records read" not in str(refused.value)
 
@@ -308,7 +308,7 @@ def test_lines_that_are_no_record_are_told(tmp_path):
     path.write_bytes(b"age,b\n5,x\n\n" + b"6," + long + b"\n\r\n7,y\n8," + long)
     found = check(path, AGES, columns="age")
     assert (found.read, found.counted, found.lines_left_out) == (2, 2, 2)
-    assert "lines that are no record" in repr(found) and any("longer than" in hint for hint in found.hints)
+    assert "lines that are not records" in repr(found) and any("longer than" in hint for hint in found.hints)
     path.write_bytes(b"age\n5\n\n\n6\n")  # of one column, an empty line is a record
     found = check(path, AGES, columns="age")
     assert (found.read, found.missing, found.lines_left_out) == (4, 2, 0)

@@ -125,7 +125,7 @@ def test_the_wrong_encoding_is_told_by_a_check(tmp_path):
     assert count(path, TOWN, columns="town").values.tolist() == [0, 0, 10]
     found = check(path, TOWN, columns="town")
     assert (found.read, found.counted, found.undecodable) == (30, 10, 20)
-    assert "67% have bytes in 'town' that are no text in utf-8: try encoding='latin-1'" in repr(found)
+    assert "67% have bytes in 'town' that are not valid utf-8: try encoding='latin-1'" in repr(found)
     assert "--encoding" in repr(found)
     assert check(path, TOWN, columns="town", encoding="latin-1").counted == 30
 
@@ -157,7 +157,7 @@ def written(path, text, encoding="utf-8"):
 def test_decimal_commas_are_counted_and_told(tmp_path):
     path = written(tmp_path / "a.csv", "preis;menge\n" + "1,5;3\n" * 9 + "2.5;3\n" + "7;3\n" + "x;3\n")
     assert count(path, PRICES, columns="preis").values.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 0]
-    assert "75% have a comma in 'preis' and are no numbers: try decimal=','" in repr(
+    assert "75% have a comma in 'preis' and are not numbers: try decimal=','" in repr(
         check(path, PRICES, columns="preis")
     )
     # A point is no decimal comma: 2.500 may mean two thousand five hundred.

@@ -1,7 +1,7 @@
 """Temporary files, and the removal of those that a killed process left behind.
 
 Whoever makes one holds a lock on it, which the system gives back when the process ends, however it ends. So
-what can be locked belongs to nobody any more: that is told without guessing from process numbers, which mean
+a file that can be locked has no owner left: this needs no guessing from process numbers, which mean
 nothing in another container. What is only just made may not be locked yet, and is left alone.
 """
 
@@ -66,7 +66,7 @@ def sweep_folders(folder: Path) -> None:
 
 
 def _ours(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yield what has our naming and this user's ownership, and is no longer new."""
+    """Yield files with our naming and this user's ownership that are old enough."""
     for path in folder.glob(pattern):
         with suppress(OSError):
             found = path.lstat()

@@ -1,4 +1,4 @@
-"""What was spent: told by the curator, and written into every release."""
+"""A charge as the curator reports it and every release records it."""
 
 from __future__ import annotations
 

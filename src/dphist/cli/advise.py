@@ -1,4 +1,4 @@
-"""The command that tells what a release will cost in error, before anything is spent."""
+"""The command that predicts a release's error by simulation, before anything is spent."""
 
 from __future__ import annotations
 

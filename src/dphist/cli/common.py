@@ -1,4 +1,4 @@
-"""What every command shares: how results are printed, and how interrupts and broken pipes are told."""
+"""Shared by every command: printing results, and exiting on interrupts and broken pipes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options and arguments."""
         return _bare(super().get_params(ctx))
 
     def _renamed(self, ctx: Any, args: list[str]) -> list[str]:
@@ -66,20 +65,17 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """Commands whose interrupts and broken pipes are told by us, before Typer ends the program."""
+    """A command group that handles interrupts and broken pipes before Typer ends the program."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options and arguments."""
         return _bare(super().get_params(ctx))
 
     def make_context(self, *args: Any, **more: Any) -> Any:
-        """Read the arguments."""
-        with told():
+        with exit_cleanly():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        with told():
+        with exit_cleanly():
             return super().invoke(ctx)
 
 
@@ -95,7 +91,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exit_cleanly() -> Iterator[None]:
     """Turn an interrupt, a broken pipe or a full disk into its message and exit code."""
     try:
         yield
@@ -115,12 +111,12 @@ def told() -> Iterator[None]:
 
 
 def show(text: str, *, nl: bool = True) -> None:
-    """Print a result on stdout, with nothing in it that a terminal would obey."""
+    """Print a result on stdout, without control characters that a terminal would obey."""
     typer.echo(harmless(text), nl=nl)
 
 
 def say(text: str) -> None:
-    """Print on stderr what is no result, with nothing in it that a terminal would obey."""
+    """Print a message on stderr, without control characters that a terminal would obey."""
     with suppress(OSError, ValueError):
         typer.echo(harmless(text), err=True)
 

@@ -35,7 +35,7 @@ Jobs = Annotated[int, typer.Option(help="Runs at once; -1 is one per core.")]
 Backend = Annotated[
     str | None, typer.Option(help="Where they run, in joblib's words, such as dask; default this machine.")
 ]
-Quiet = Annotated[bool, typer.Option("--no-progress", help="Do not tell how far it is.")]
+Quiet = Annotated[bool, typer.Option("--no-progress", help="Do not show progress.")]
 
 
 def compare(
@@ -97,7 +97,7 @@ def compare(
     if out is not None:
         lab.claim(out, command=command)
     if trials < FEW:
-        say(f"note: {trials} trials tell few methods apart; take 10 or more before you choose.")
+        say(f"note: {trials} trials distinguish few methods; use 10 or more before you choose.")
     with _resumable(out):
         made = lab.run(question, out=out, jobs=jobs, backend=backend, progress=not no_progress)
         files = [] if out is None else lab.keep(made, out, command=command)

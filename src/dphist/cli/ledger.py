@@ -127,7 +127,7 @@ def ledger_path(file: Path | None) -> Path:
 
 
 def may_make(account: Path, *, named: Path | None) -> bool:
-    """Return whether a ledger is made where there is none: the one that nobody has named."""
+    """Return whether a missing ledger is created: only the default one, which nobody has named."""
     return named is None and "DPHIST_LEDGER" not in os.environ and not account.exists()
 
 

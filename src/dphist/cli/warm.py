@@ -34,13 +34,13 @@ def warm() -> None:
     compile_loops()
     names, compiled = list(CATALOGUE), 0
     for done, name in enumerate(names, 1):
-        told: list[str] = []
-        with noticing(partial(told.append, name)):
+        compiled_names: list[str] = []
+        with noticing(partial(compiled_names.append, name)):
             for plan in _plans(name):
                 plan.prepare()
-        compiled += len(told)
-        if sys.stderr.isatty() or told:
-            say(f"{done} of {len(names)}: {name}{' compiled' if told else ''}")
+        compiled += len(compiled_names)
+        if sys.stderr.isatty() or compiled_names:
+            say(f"{done} of {len(names)}: {name}{' compiled' if compiled_names else ''}")
     show(f"all {len(names)} methods are compiled ({compiled} of them just now) and kept in {folder}")
 
 

@@ -9,9 +9,9 @@ from dphist.domain.axes import (
     Outside,
     Regular,
     Variable,
+    as_int,
     cut,
     shown,
-    whole,
 )
 from dphist.domain.domain import Axis, Domain, clock_zone, make_axis
 from dphist.domain.instants import NEEDS_ZONE, Instants
@@ -27,9 +27,9 @@ __all__ = [
     "Outside",
     "Regular",
     "Variable",
+    "as_int",
     "clock_zone",
     "cut",
     "make_axis",
     "shown",
-    "whole",
 ]

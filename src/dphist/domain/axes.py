@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from dphist.errors import UsageError
 
 Outside: TypeAlias = Literal["drop", "clip"]
-MAX_BINS = 1 << 27  # a million million cells are a mistake; 134 million still fit in memory
-_FEW = 3  # so many values are what somebody wrote by hand; more could be records given by mistake
+MAX_BINS = 1 << 27  # sanity limit: counts of 2**27 bins take 1 GiB
+_FEW = 3  # up to this many values are written by hand; more could be records passed by mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Regular:
 
     def __post_init__(self) -> None:
         lo, hi = _number(self.lo, "the range's low end"), _number(self.hi, "the range's high end")
-        bins = whole(self.bins, "bins")
+        bins = as_int(self.bins, "bins")
         if bins < 1:
             raise UsageError(f"bins must be at least 1, not {bins}.")
         check_size(bins)
@@ -54,7 +54,6 @@ class Regular:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.bins
 
     @property
@@ -64,19 +63,15 @@ class Regular:
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """The edges, read-only."""
         return frozen(np.linspace(self.lo, self.hi, self.bins + 1))
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each value's bin, -1 where it has none; NaN never has one."""
         return _index(self.edges, values, outside)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {"kind": self.kind, "lo": self.lo, "hi": self.hi, "bins": self.bins}
 
     def names(self) -> list[str]:
-        """Return one short text per bin."""
         return _interval_names(self.edges)
 
 
@@ -105,19 +100,15 @@ class Variable:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.edges.size - 1
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each value's bin, -1 where it has none; NaN never has one."""
         return _index(self.edges, values, outside)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {"kind": self.kind, "edges": self.edges.tolist()}
 
     def names(self) -> list[str]:
-        """Return one short text per bin."""
         return _interval_names(self.edges)
 
 
@@ -130,7 +121,7 @@ class Integers:
     high: int
 
     def __post_init__(self) -> None:
-        low, high = whole(self.low, "low"), whole(self.high, "high")
+        low, high = as_int(self.low, "low"), as_int(self.high, "high")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
         if high < low:
@@ -141,7 +132,6 @@ class Integers:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.high - self.low + 1
 
     @cached_property
@@ -160,11 +150,9 @@ class Integers:
         return np.where(gone, -1, np.where(gone, 0, x) - self.low).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {"kind": self.kind, "low": self.low, "high": self.high}
 
     def names(self) -> list[str]:
-        """Return one short text per bin."""
         return [str(v) for v in range(self.low, self.high + 1)]
 
 
@@ -196,37 +184,33 @@ class Categories:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return len(self.labels) + self.other + self.null
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """Bin numbers as edges: categories have positions, not values."""
         return frozen(np.arange(self.n + 1, dtype=np.float64))
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each label's bin; -1, or the ``other`` or ``null`` bin, where it is none."""
+        """Return each label's bin; undeclared labels get the ``other`` or ``null`` bin, or else -1."""
         if outside == "clip":
             raise UsageError("categories have no ends to clip to; declare other=True instead.")
         where = {label: i for i, label in enumerate(self.labels)}
         rest = len(self.labels) if self.other else -1
         missing = self.n - 1 if self.null else -1
         cells = np.asarray(values, dtype=object).ravel().tolist()
-        # Null and NaN are no label, not even an undeclared one.
+        # Null and NaN are not labels, not even undeclared ones.
         return np.array(
             [missing if v is None or v != v else where.get(str(v), rest) for v in cells], dtype=np.int64
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {"kind": self.kind, "labels": list(self.labels), "other": self.other, "null": self.null}
 
     def names(self) -> list[str]:
-        """Return one short text per bin."""
         return [*self.labels, *(["(other)"] if self.other else []), *(["(null)"] if self.null else [])]
 
 
-def whole(value: object, name: str) -> int:
+def as_int(value: object, name: str) -> int:
     """Return a whole number as int; refuse booleans, fractions and anything else."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         if isinstance(value, float | np.floating) and float(value).is_integer():

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphist.domain.axes import Categories, Integers, Regular, Variable, check_size, shown, whole
+from dphist.domain.axes import Categories, Integers, Regular, Variable, as_int, check_size, shown
 from dphist.domain.instants import Instants, time_zone
 from dphist.errors import PrivacyError, UsageError
 
@@ -36,12 +36,10 @@ class Domain:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many bins each axis has."""
         return tuple(axis.n for axis in self.axes)
 
     @property
     def n(self) -> int:
-        """How many bins there are in all."""
         return math.prod(self.shape)
 
     @property
@@ -52,7 +50,6 @@ class Domain:
         return self.axes[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {
             "axes": [axis.to_dict() for axis in self.axes],
             "closure": "left-closed, last bin closed",
@@ -60,7 +57,6 @@ class Domain:
 
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> Domain:
-        """Return the domain that ``to_dict`` described."""
         return cls(tuple(_axis_from_dict(axis) for axis in described["axes"]))
 
 
@@ -78,7 +74,7 @@ def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | N
         if range is not None:
             raise UsageError("range goes with a number of bins; explicit edges already have their ends.")
         return Variable(np.asarray(bins))
-    number = whole(bins, "bins")
+    number = as_int(bins, "bins")
     if range is None:
         raise UsageError(f"range is needed with a number of bins. {_HOW_TO_CHOOSE}")
     if isinstance(range, str):

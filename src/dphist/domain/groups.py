@@ -55,12 +55,10 @@ class Groups:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return int(self.starts[-1])
 
     @property
     def k(self) -> int:
-        """How many groups there are."""
         return self.starts.size - 1
 
     @property
@@ -108,7 +106,6 @@ class Groups:
 
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> Groups:
-        """Return the partition that ``to_dict`` described."""
         if described["kind"] == "singletons":
             return cls.singletons(described["n"])
         return cls(np.array(described["starts"]), described["order"])

@@ -55,7 +55,7 @@ class Instants:
         self._zone  # noqa: B018
         for name in ("start", "stop"):
             wall = self._wall(getattr(self, name), name)
-            # An offset is kept only where the clock alone could not tell: in an hour it ran through twice.
+            # The offset is written only where the clock is ambiguous: in the hour that it runs through twice.
             text = wall.isoformat() if wall.fold else wall.replace(tzinfo=None).isoformat()
             object.__setattr__(self, name, text)
         first, last = (_epoch(self._wall(text, "")) for text in (self.start, self.stop))
@@ -67,7 +67,6 @@ class Instants:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.edges.size - 1
 
     @cached_property
@@ -126,12 +125,10 @@ class Instants:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         own = {"start": self.start, "stop": self.stop, "freq": self.freq, "tz": self.tz}
         return {"kind": self.kind, **own, "closure": "left-closed"}
 
     def names(self) -> list[str]:
-        """Return when each bin begins, as its clock shows it."""
         return [self._name(int(e)) for e in self.edges[:-1]]
 
     @cached_property
@@ -189,7 +186,7 @@ class Instants:
         return min((m.utcoffset() or timedelta()).total_seconds() for m in moments)
 
     def every(self, times: int) -> Instants:
-        """Return the axis with steps so many times as long."""
+        """Return the axis with steps ``times`` times as long."""
         count, unit = self._step
         return Instants(self.start, self.stop, f"{count * times}{unit}", self.tz)
 
@@ -223,7 +220,7 @@ class Instants:
 
 
 def _later(wall: datetime, steps: int, unit: str) -> float:
-    """Return the instant of the same time of day so many days, weeks, months or years later."""
+    """Return the same time of day, this many days, weeks, months or years later."""
     try:
         if unit in ("d", "w"):
             return _epoch(wall + timedelta(days=steps * (7 if unit == "w" else 1)))
@@ -247,7 +244,7 @@ def time_zone(name: str) -> ZoneInfo:
         if name == "localtime":  # whatever the machine is set to
             raise KeyError(name)
         return ZoneInfo(name)
-    except (KeyError, ValueError, TypeError, OSError):  # not found, or a name that is no name
+    except (KeyError, ValueError, TypeError, OSError):  # not found, or not a valid name
         raise UsageError(
             f"there is no time zone {name!r}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
             "this machine lacks the time zone database: pip install tzdata."

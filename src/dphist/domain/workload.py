@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import old_names, warn_renamed
-from dphist.domain import MAX_BINS, Domain, whole
+from dphist.domain import MAX_BINS, Domain, as_int
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -129,11 +129,9 @@ class LineWorkload(Workload):
         return np.concatenate(lows), np.concatenate(highs)
 
     def cells(self) -> Iterator[Ints]:
-        """Return the bins of each query in turn."""
         return (np.arange(lo, hi) for lo, hi in zip(*self.pairs(), strict=True))
 
     def coverage(self) -> Floats:
-        """Return how many queries contain each bin."""
         steps, at = np.zeros(self.n + 1), np.arange(self.n + 1)
         for lo, hi in self._blocks():
             np.add.at(steps, at[lo], at[hi].size / at[lo].size)
@@ -180,7 +178,6 @@ class AllRanges(LineWorkload):
         return ((slice(lo, lo + 1), slice(lo + 1, None)) for lo in range(self.n))
 
     def coverage(self) -> Floats:
-        """Return how many queries contain each bin."""
         return np.arange(1.0, self.n + 1) * np.arange(self.n, 0, -1.0)
 
     def _prefix_sums(self, errors: ArrayLike) -> Array:
@@ -296,7 +293,7 @@ def fraction(n: int, percent: float) -> RangesOfLength:
     """Return all ranges that span a percentage of the bins, rounded, and at least one bin."""
     if not isinstance(percent, int | float) or not 0 < percent <= 100:
         raise UsageError(f"a percentage of the bins must be above 0 and at most 100, not {percent!r}.")
-    return RangesOfLength(n, (max(1, round(whole(n, "n") * percent / 100)),))
+    return RangesOfLength(n, (max(1, round(as_int(n, "n") * percent / 100)),))
 
 
 def explicit(n: int, pairs: Iterable[Sequence[int]]) -> Ranges:
@@ -401,7 +398,7 @@ def _set(workload: Workload, **derived: object) -> None:
 
 
 def _shape(over: object, axes: int | None = None) -> tuple[int, ...]:
-    shape = tuple(whole(v, "a number of bins") for v in (over if isinstance(over, Sequence) else [over]))
+    shape = tuple(as_int(v, "a number of bins") for v in (over if isinstance(over, Sequence) else [over]))
     if len(shape) not in ((1, 2) if axes is None else (axes,)):
         raise UsageError(f"ranges need a domain of one axis and rectangles a grid of two, not {shape}.")
     if min(shape) < 1 or math.prod(shape) > MAX_BINS:
@@ -413,7 +410,7 @@ def _wholes(values: object, name: str) -> Array:
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         return values
     listed = np.atleast_1d(np.asarray(values, dtype=object)).tolist()  # as they are: 2.5 and 10**30 too
-    return np.array([whole(v, f"{name}[{i}]") for i, v in enumerate(listed)], dtype=object)
+    return np.array([as_int(v, f"{name}[{i}]") for i, v in enumerate(listed)], dtype=object)
 
 
 def _ends(lo: Ints, hi: Ints, n: int, axis: str = "") -> tuple[Ints, Ints]:
@@ -449,9 +446,9 @@ def _prefix(x: Array) -> list[Array]:
 def _words(label: str, m: int, width: int, draw: int) -> NDArray[np.uint64]:
     """Return uniform 64-bit words, one row for each of the width numbers that a query takes."""
     # Public samples, the same everywhere and for everyone: no noise is made of them and nothing is hidden.
-    if not 1 <= whole(m, "a sample's size") <= MAX_SAMPLE:
+    if not 1 <= as_int(m, "a sample's size") <= MAX_SAMPLE:
         raise UsageError(f"a sample has 1 to {MAX_SAMPLE} queries, not {m}.")
-    label = f"dphist workload {label} {whole(draw, 'draw')}"
+    label = f"dphist workload {label} {as_int(draw, 'draw')}"
     digest = hashlib.shake_128(label.encode()).digest(8 * m * width)
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64).reshape(m, width).T
 

@@ -2,8 +2,8 @@
 
 A loop is compiled when it first runs, and kept on disk where numba finds a place of this user's own:
 $NUMBA_CACHE_DIR, beside the source, or in the home's cache. What is kept there is executable, so a folder
-that others may write to is never chosen. Where there is no such place, every process compiles anew; and
-whatever goes wrong with the kept files is no more than a reason to compile.
+that others may write to is never chosen. Without such a folder every process compiles anew, and any fault
+of a cached file only leads to another compilation.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def kernel(function: _Function) -> _Function:
 
     _listen()
     loop: Any = njit(nogil=True)(function)
-    with suppress(RuntimeError, OSError):  # there is no place
+    with suppress(RuntimeError, OSError):  # no writable folder was found
         loop._cache = _forgiving_cache()(function)  # noqa: SLF001 - as numba's own `enable_caching` does
     LOOPS.append(loop)
     return cast(_Function, loop)
 
 
 def place() -> Path | None:
-    """Return the folder in which compiled loops are kept; None if there is none that can be written."""
+    """Return the folder that caches compiled loops; None if no folder can be written."""
     import dphist.kernels.transforms.weights  # noqa: F401 - any of the modules: the loops lie together
 
     paths = [loop.stats.cache_path for loop in LOOPS]
@@ -42,19 +42,19 @@ def place() -> Path | None:
 
 
 @contextmanager
-def noticing(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` as soon as a loop has to be compiled meanwhile, and only once."""
-    _waiting.append(tell)
+def noticing(notify: Callable[[], None]) -> Iterator[None]:
+    """Call ``notify`` once, as soon as a loop has to be compiled inside this context."""
+    _waiting.append(notify)
     try:
         yield
     finally:
-        if tell in _waiting:
-            _waiting.remove(tell)
+        if notify in _waiting:
+            _waiting.remove(notify)
 
 
 @cache
 def _forgiving_cache() -> Any:
-    """Return numba's cache, made to forgive: a full disk or a damaged file is no reason to fail."""
+    """Return numba's cache, made tolerant: a full disk or a damaged file is not an error."""
     base: Any = importlib.import_module("numba.core.caching").FunctionCache
 
     class Forgiving(base):  # type: ignore[misc]

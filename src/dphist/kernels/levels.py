@@ -46,7 +46,7 @@ _SWEEPS = 60
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """What a node's subtree tells of it, per level.
+    """The estimate of a node from its own subtree, per level.
 
     Args:
         runs: where the children of each node begin on the next level; one array for each level but the last.

@@ -27,7 +27,7 @@ from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.halving import cuts, halved, public_key, public_uniforms, whole_numbers
 
-LARGEST = 2.0**53  # totals beyond it, which are no counts, are cut off: all numbers stay exact
+LARGEST = 2.0**53  # totals are clipped to this, so that all numbers stay exact integers
 
 
 def top_down(

@@ -107,8 +107,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """The dataset, its size and the budget, in words."""
-        told = f" bins={self.n} " in self.dataset
-        size = "" if told else f" ({self.n:,} bins, {self.records:,} records)"
+        named = f" bins={self.n} " in self.dataset
+        size = "" if named else f" ({self.n:,} bins, {self.records:,} records)"
         return f"{self.dataset}{size}, epsilon {self.epsilon:g}"
 
     @property
@@ -143,15 +143,14 @@ class Comparison:
     rows: tuple[grid.Row, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description, without the rows."""
         q = self.question
         sources = [asdict(subject.source) for subject in q.subjects]
         head = {"format": KIND, "version": 1, "metric": q.metric, "workload": q.workload, "sources": sources}
         rankings = [
             asdict(r) | {"scale": r.records} for r in self.rankings
         ]  # beside its old name, for one version
-        told = {"rankings": rankings, "overall": [asdict(s) for s in self.overall]}
-        made: dict[str, Any] = _plain(head | {"trials": q.trials} | told)
+        tables = {"rankings": rankings, "overall": [asdict(s) for s in self.overall]}
+        made: dict[str, Any] = _plain(head | {"trials": q.trials} | tables)
         return made
 
 
@@ -166,7 +165,7 @@ def ask(
     trials: int = 10,
     metric: str = "mean_absolute",
 ) -> Question:
-    """Return the question that words ask; every mistake in it is told now, before anything runs.
+    """Return the question that the arguments ask; every mistake in them is reported before anything runs.
 
     Args:
         files: public histograms: .npy or .csv files, or folders of them.

@@ -43,7 +43,7 @@ class Source:
     Args:
         name: its label in tables.
         shape: a name in ``shapes.SHAPES``, a path to a .npy or .csv file of counts, or ``demo:NAME``.
-        n: how many bins; neighbours of a file's bins are put together until so many are left (on a grid,
+        n: the number of bins; neighbouring bins of a file are merged until this many are left (on a grid,
             equally many along both axes). None is as many as the file has.
         records: how many to draw from the shape; None takes the file's counts as they are.
         draw: which sample, if any is drawn.
@@ -100,7 +100,7 @@ def folder(
     if not top.is_dir():
         raise UsageError(f"there is no folder {top}: give one that holds .npy or .csv files of counts.")
     files = sorted(f for f in top.rglob("*") if f.suffix in FILES and f.is_file())
-    # All are read now: a damaged file is told before hours of work, not after.
+    # All are read now, so that a damaged file is reported before hours of work, not after.
     kept = [f for f in files if read(f).ndim in ((1, 2) if dims is None else (dims,))]
     if not kept:
         kind = {None: "", 1: " of one axis", 2: " of two axes"}[dims]
@@ -150,9 +150,9 @@ def _whole(x: NDArray[Any], path: Path) -> Ints:
     if np.isnan(x).any():
         raise DataError(f"{path} holds NaN; a bin nobody fell into has the count 0.")
     if (x < 0).any():
-        raise DataError(f"{path} holds negative numbers, which are no counts.")
+        raise DataError(f"{path} holds negative numbers; counts must be >= 0.")
     if (x > MAX_COUNT).any():
-        raise DataError(f"{path} holds numbers above 2**53, which are no counts.")
+        raise DataError(f"{path} holds numbers above 2**53, the largest count that is allowed.")
     if (x != np.floor(x)).any():
         raise DataError(f"{path} holds fractions; counts are whole numbers: round them if that is right.")
     return x.astype(np.int64)

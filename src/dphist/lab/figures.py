@@ -1,7 +1,7 @@
 """Pictures of measurements: lines, the skyline of time and error, ranked dots.
 
 A method has the same colour, mark and dash in every picture. Colours are Okabe and Ito's, and marks and
-dashes differ too, so that nothing hangs on telling colours apart.
+dashes differ too, so that the charts can be read without colour.
 """
 
 from __future__ import annotations

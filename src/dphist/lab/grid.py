@@ -10,7 +10,7 @@ The unit of work is a `Cell`: one method on one input, all its trials. A finishe
   (`UsageError`), for then it will stay wrong.
 
 Every method gets the same input and no side information: it meets the counts through a simulated curator, and
-is told the public domain, epsilon and the workload, and nothing of the number of records or the shape.
+receives the public domain, epsilon and the workload, but neither the number of records nor the shape.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Cell:
     """One method on one input, all trials: what is run, saved and resumed as a whole.
 
     Args:
-        workload: what the method is told.
-        judged: the workloads its values are judged by; none means the one it is told.
+        workload: the workload that the method receives.
+        judged: the workloads by which its values are scored; empty means the one it receives.
     """
 
     source: Source
@@ -165,22 +165,22 @@ def run(
         backend: ``dask``, or any other name that joblib knows; None is this machine's cores.
         build: makes the pipeline of a method's name for a domain and a workload; sent to other processes.
         queries: makes the workload of a name over a domain; sent to other processes.
-        progress: tell on stderr how far it is and how long it will take.
+        progress: show progress and the expected remaining time on stderr.
     """
     asked = _unique(cells)
     with ExitStack() as stack:
         kept: Kept = {}
-        book = None if out is None else stack.enter_context(_Book.open(Path(out), kept))
+        journal = None if out is None else stack.enter_context(_Journal.open(Path(out), kept))
         done = {key for key, cell in asked.items() if _is_done(cell, kept.get(key, {}))}
         todo = [cell for key, cell in asked.items() if key not in done]
-        teller = stack.enter_context(_Teller.start(len(asked), len(todo), progress))
-        teller.say_kept(kept[key] for key in done)
+        shown = stack.enter_context(_Progress.start(len(asked), len(todo), progress))
+        shown.report_reused(kept[key] for key in done)
         work = partial(run_cell, build=build, queries=queries)
         for rows in stack.enter_context(closing(_spread(work, todo, jobs, backend))):
-            if book is not None:
-                book.append(rows)
+            if journal is not None:
+                journal.append(rows)
             _keep(kept, rows)
-            teller.step(failed=rows[0]["status"] != "ok")
+            shown.step(failed=rows[0]["status"] != "ok")
         if out is not None:
             _write_table(Path(out), kept)
     return [row for key in asked for row in kept[key].values()]
@@ -280,7 +280,7 @@ def _is_done(cell: Cell, rows: dict[tuple[int | None, str], Row]) -> bool:
     return all(at in rows for at in itertools.product(range(cell.trials), cell.judges))
 
 
-class _Book:
+class _Journal:
     """The rows on disk: read once, then only ever added to, by one process at a time."""
 
     def __init__(self, path: Path, file: io.FileIO) -> None:
@@ -288,7 +288,7 @@ class _Book:
 
     @classmethod
     @contextmanager
-    def open(cls, out: Path, kept: Kept) -> Iterator[_Book]:
+    def open(cls, out: Path, kept: Kept) -> Iterator[_Journal]:
         """Lock a folder, put the rows found there into ``kept``, and open them for more."""
         path = out / ROWS
         with ExitStack() as stack:
@@ -379,7 +379,7 @@ def _spread(
     with ExitStack() as stack:
         if backend == "dask":
             stack.enter_context(_dask(jobs))
-        # Ctrl-C is for us to tell; our own workers would each print how they died of it.
+        # Ctrl-C is reported by this process; otherwise each worker would print a traceback.
         quiet = {"initializer": _ignore_interrupts} if backend in (None, "loky") else {}
         try:
             stack.enter_context(joblib.parallel_config(backend or "loky", n_jobs=jobs, **quiet))
@@ -417,7 +417,7 @@ def _dask(jobs: int) -> Iterator[None]:
     dask: Any = distributed  # which has types in part
     try:
         dask.default_client()
-    except ValueError:  # there is none
+    except ValueError:  # no table yet
         where = os.environ.get("DASK_SCHEDULER_ADDRESS")
         own = {"n_workers": jobs if jobs > 0 else None, "threads_per_worker": 1, "dashboard_address": None}
         try:
@@ -432,8 +432,8 @@ def _dask(jobs: int) -> Iterator[None]:
         yield
 
 
-class _Teller:
-    """Says on stderr how far a run is: a bar for those who watch, else a line now and then."""
+class _Progress:
+    """Shows on stderr how far a run is: a bar in a terminal, otherwise a line now and then."""
 
     def __init__(self, cells: int, todo: int, loud: bool) -> None:
         from rich.console import Console
@@ -457,13 +457,13 @@ class _Teller:
 
     @classmethod
     @contextmanager
-    def start(cls, cells: int, todo: int, loud: bool) -> Iterator[_Teller]:
-        """Begin, and tidy up at the end whatever happens."""
-        teller = cls(cells, todo, loud)
-        with teller._bar:
-            yield teller
+    def start(cls, cells: int, todo: int, loud: bool) -> Iterator[_Progress]:
+        """Show progress inside this context, and remove the bar at its end."""
+        shown = cls(cells, todo, loud)
+        with shown._bar:
+            yield shown
         if todo:
-            teller.say(f"{teller._done} cells run, {teller._failed} failed")
+            shown.say(f"{shown._done} cells run, {shown._failed} failed")
 
     def say(self, text: str) -> None:
         """Write a line, above the bar if there is one."""
@@ -472,8 +472,8 @@ class _Teller:
         elif self._loud:
             self._bar.console.print(text, highlight=False)
 
-    def say_kept(self, cells: Iterable[dict[Any, Row]]) -> None:
-        """Tell what is not run again and may surprise: rows of other versions, and failures."""
+    def report_reused(self, cells: Iterable[dict[Any, Row]]) -> None:
+        """Report reused rows that may surprise: rows of other versions, and failures."""
         rows = [row for cell in cells for row in cell.values()]
         others = {row["dphist"] for row in rows} - {__version__}
         if others:

@@ -44,7 +44,7 @@ class Method:
         suits: the kinds of queries that it is for.
         intervals: what those of a release rest on by default: the exact law of the noise, its variance and
             the normal law, errors measured with a part of epsilon (``calibrated``), or ``none``.
-        usual: for which numbers of axes `advise` and `compare` try it unless told otherwise: it was best
+        usual: for which numbers of axes `advise` and `compare` try it by default: it was best
             somewhere on generated shapes of three sizes, or is well known.
         aliases: other names under which papers know it.
     """

@@ -26,7 +26,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
     """Refuse a release whose arrays are larger than the memory that is free."""
-    wanted = needed(pipeline, domain)
+    wanted = bytes_needed(pipeline, domain)
     if wanted <= _SMALL:
         return
     free = available()
@@ -38,7 +38,7 @@ def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
         )
 
 
-def needed(pipeline: Pipeline, domain: Domain) -> int:
+def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     """Return about how many bytes a release takes at its widest, counts included."""
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):
         return domain.n * _OTHER
@@ -65,7 +65,7 @@ def _limits() -> Iterator[int]:
 
 
 def _figure(path: Path, name: str) -> int:
-    """Return a figure that the system tells by name."""
+    """Return a figure of the operating system by its name."""
     for line in path.read_text().splitlines():
         if line.startswith(f"{name} ") or line.startswith(f"{name}\t"):
             return int(line.split()[1])

@@ -19,7 +19,7 @@ import numpy as np
 from dphist._common import __version__
 from dphist._common.renamed import renamed, renamed_fields
 from dphist.charts.picture import Picture, curves_chart
-from dphist.domain import Domain, Integers, shown, whole
+from dphist.domain import Domain, Integers, as_int, shown
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
@@ -282,12 +282,12 @@ def advise(
     if methods is None and error is not None:
         pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
     looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
-    at_most = whole(max_contributions, "max_contributions")
+    at_most = as_int(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
     study = SimulatedErrors(place, queries, many, at_most, pipelines, looks, named)
-    study.recall()
-    found = _at(study, budget) if budget is not None else _for(study, target)
-    study.keep()
+    study.load_cache()
+    found = _rank_at_epsilon(study, budget) if budget is not None else _epsilon_for_error(study, target)
+    study.save_cache()
     rows, sure, never = found
     if methods is not None and budget is not None:
         sure += _same(study, rows, budget)
@@ -308,11 +308,11 @@ def advise(
 Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
 
 
-def _at(study: SimulatedErrors, epsilon: Fraction) -> Found:
+def _rank_at_epsilon(study: SimulatedErrors, epsilon: Fraction) -> Found:
     """Rank the methods at one epsilon: all of them roughly, then the best of them closely."""
     rough = _ranked(study.pipelines, lambda m: study.mean(m, epsilon, study.few))
     near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
-    # Those that may belong to the first few, as far as these runs can tell, are settled.
+    # Methods that may still rank among the first few after these runs get more runs.
     bar = study.mean(near[:_RIVALS][-1], epsilon, study.many)
     rivals = [
         m
@@ -328,10 +328,10 @@ def _at(study: SimulatedErrors, epsilon: Fraction) -> Found:
         _row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None, tied=m in tied)
         for m in close
     ]
-    return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), ()
+    return tuple(rows), _confidence_note(study, _with_intervals(rows)) + _silent(rows), ()
 
 
-def _for(study: SimulatedErrors, target: float) -> Found:
+def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
     """Find the epsilon that each method needs for an error; the cheapest comes first."""
     nothing = study.without_data()
     if target >= nothing:
@@ -341,7 +341,7 @@ def _for(study: SimulatedErrors, target: float) -> Found:
         )
     if target < study.finest:
         raise UsageError(
-            f"an error of {short(target)} records per query is too small to be told from none by trying: "
+            f"an error of {short(target)} records per query is too small to be measured by simulation: "
             "noise is in whole records, and hardly any bin would get some. Ask for "
             f"{short(study.finest)} or more."
         )
@@ -371,7 +371,7 @@ def _for(study: SimulatedErrors, target: float) -> Found:
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
     least = reached[order[0]]
     rows = [_row(study, m, reached[m], study.many, around=least, tied=reached[m] == least) for m in order]
-    return tuple(rows), _sure(study, _with_intervals(rows)) + _silent(rows), tuple(never.items())
+    return tuple(rows), _confidence_note(study, _with_intervals(rows)) + _silent(rows), tuple(never.items())
 
 
 def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
@@ -425,12 +425,12 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
 def _row(
     study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None, tied: bool
 ) -> Expected:
-    """Return what one method does in so many runs, with the curve around an epsilon if that is asked."""
+    """Return one method's expected error over ``runs``, with the curve around an epsilon if asked for."""
     errors, looks = study.errors(method, epsilon, runs), len(study.looks)
     steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
     along = (_round_epsilon(around or epsilon, k) for k in steps)
     curve = {e: study.mean(method, e, study.few) for e in along if _LEAST <= e <= _MOST}
-    # Fewer runs were made along the curve; where there are more, they tell by how much those were off.
+    # Fewer runs were made along the curve; where more runs exist, they correct its level.
     first = float(errors[: study.few].mean())
     curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
     curve[epsilon] = float(errors.mean())
@@ -449,7 +449,7 @@ def _row(
 
 
 def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
-    """Return the methods by their error, one of those that do the very same."""
+    """Return the methods sorted by error, dropping methods with identical error."""
     by_error = sorted(methods, key=error)
     kept: list[str] = []
     for method in by_error:
@@ -461,48 +461,48 @@ def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
 def _same(study: SimulatedErrors, rows: Sequence[Expected], epsilon: Fraction) -> str:
     """Say which methods have no row of their own, since they do exactly what another does."""
     kept = [row.method for row in rows]
-    told = ""
+    note = ""
     for method in study.pipelines:
         if method not in kept:
             error = study.mean(method, epsilon, study.few)
             other = min(kept, key=lambda m: abs(study.mean(m, epsilon, study.few) - error))
-            told += f" {method} does exactly the same here as {other}."
-    return told
+            note += f" {method} does exactly the same here as {other}."
+    return note
 
 
-def _sure(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
+def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     """Say how clear the choice between the first and the second is."""
     if len(rows) == 1:
         return "It was the only method compared."
     best, next_ = rows[:2]
     if best.epsilon != next_.epsilon:
         more = float(next_.epsilon / best.epsilon)
-        told = f"Next is {next_.method}, which needs {more:.3g} times the epsilon."
+        note = f"Next is {next_.method}, which needs {more:.3g} times the epsilon."
     else:
         runs = min(best.trials, next_.trials)
         one, two = (study.errors(row.method, row.epsilon, runs) for row in (best, next_))
         wins, more = int((one < two).sum()), next_.error / best.error if best.error else math.inf
-        told = f"Next is {next_.method}, off by {more:.3g} times as much; "
-        told += f"{best.method} wins {wins} of {one.size} runs"
-        told += (
+        note = f"Next is {next_.method}, off by {more:.3g} times as much; "
+        note += f"{best.method} wins {wins} of {one.size} runs"
+        note += (
             ": no significant difference (paired t-test)." if best.competitive and next_.competitive else "."
         )
     safe = next((row for row in rows if row.method in FIXED), None)
     if safe is best:
-        told += f" The error of {best.method} does not depend on the data."
+        note += f" The error of {best.method} does not depend on the data."
     elif safe and best.epsilon == safe.epsilon:
-        told += f" {safe.method}, whose error does not depend on the data, is off by "
-        told += f"{safe.error / best.error if best.error else math.inf:.3g} times as much."
+        note += f" {safe.method}, whose error does not depend on the data, is off by "
+        note += f"{safe.error / best.error if best.error else math.inf:.3g} times as much."
     elif safe:
-        told += f" {safe.method}, whose error does not depend on the data, needs "
-        told += f"{float(safe.epsilon / best.epsilon):.3g} times the epsilon."
+        note += f" {safe.method}, whose error does not depend on the data, needs "
+        note += f"{float(safe.epsilon / best.epsilon):.3g} times the epsilon."
     winners = {
         shape: min(rows, key=lambda r: (r.epsilon, dict(r.shapes)[shape])).method for shape, _ in best.shapes
     }
     others = [f"{method} for {shape}" for shape, method in winners.items() if method != best.method]
     if others and best.epsilon == next_.epsilon:
-        told += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
-    return told
+        note += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
+    return note
 
 
 def _with_intervals(rows: Sequence[Expected]) -> list[Expected]:
@@ -573,7 +573,7 @@ def _suitable(
 
 
 def _round_epsilon(epsilon: Fraction, steps: int = 0) -> Fraction:
-    """Return the nearest of ... 0.1, 0.3, 1, 3 ... and from there so many steps on."""
+    """Return the nearest of ... 0.1, 0.3, 1, 3 ..., moved on by this number of steps."""
     at = round(2 * math.log10(float(epsilon))) + steps
     return Fraction(f"{(1, 3)[at % 2]}e{at // 2}")
 

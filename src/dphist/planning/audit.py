@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist._common.renamed import renamed, renamed_fields
-from dphist.domain import whole
+from dphist.domain import as_int
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 
@@ -37,9 +37,9 @@ Mechanism: TypeAlias = Callable[[Ints, int], ArrayLike]
 Pair: TypeAlias = tuple[Ints, Ints]
 Ratio: TypeAlias = Callable[[Floats], Floats]
 LEAST_TRIALS, HEIGHTS = 100, range(1, 9)  # heights are dense: a threshold is crossed at one of them only
-_KEEP = 6  # one pair of so many goes on to the next round
-_LATTICE = 4  # up to so many bins every histogram of three heights is tried
-_PARTS = 24  # into so many parts a value's range is cut, or fewer if there are not 16 runs for each
+_KEEP = 6  # one pair in this many goes on to the next round
+_LATTICE = 4  # up to this number of bins, every histogram of three heights is tried
+_PARTS = 24  # number of parts a value's range is cut into; fewer if there are not 16 runs for each
 
 
 @renamed_fields(runs="trials")
@@ -55,7 +55,7 @@ class Audit:
         scores: of the tested runs, on each of the pair; more is evidence for the record.
         threshold: where the event begins among the scores.
         upwards: whether the event is at least the threshold, likelier with the record; else at most.
-        seen: in how many of the tested runs it happened, on each of the pair.
+        seen: the number of tested runs in which the event happened, for each histogram of the pair.
         trials: how often the mechanism ran on each of the pair; two thirds of these were tested.
         beta: how likely the bound may be too high.
     """
@@ -101,7 +101,7 @@ def audit(
         bins: how many bins the searched histograms have.
         unit: how many records one unit has at the most, in one bin or in several.
     """
-    if whole(trials, "trials") < LEAST_TRIALS or not 0 < beta < 1 or claim <= 0 or whole(unit, "unit") < 1:
+    if as_int(trials, "trials") < LEAST_TRIALS or not 0 < beta < 1 or claim <= 0 or as_int(unit, "unit") < 1:
         raise UsageError(
             f"an audit needs {LEAST_TRIALS} trials or more, a positive claim, and beta in (0, 1)."
         )
@@ -127,7 +127,7 @@ def pairs(bins: int, epsilon: Fraction = Fraction(1), unit: int = 1) -> list[Pai
     Heights are in steps of unit/epsilon, as the noise is. The unit's records lie in one bin, and in several.
     Of few bins, every histogram of three heights that are two steps apart is tried too.
     """
-    if whole(bins, "bins") < 2:
+    if as_int(bins, "bins") < 2:
         raise UsageError(f"the histograms to search need at least two bins, not {bins}.")
     step, middle, place = unit / epsilon, bins // 2, np.arange(bins)
     heights = list(dict.fromkeys(max(round(i * step), 1) for i in HEIGHTS))

@@ -5,8 +5,8 @@ budget that it takes. So each call of a verb that a method makes is repeated, wi
 mechanism of its own. Seen so, a verb shows far more than what later steps leave of its answer. Three things
 make its mistakes plain:
 
-* its budget is 5/2, at which a wrong scale of the noise takes the fewest runs to be seen;
-* its unit is two records, in one bin or in two, so that a sensitivity which forgets the unit is seen too;
+** its budget is 5/2, at which a wrong noise scale is detected with the fewest runs;
+** its unit is two records, in one bin or in two, so that a sensitivity which ignores the unit is detected;
 * the domain has few bins, and the options of a verb are those that leave its proof the least slack.
 """
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed
-from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, clock_zone, make_axis, whole
+from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, as_int, clock_zone, make_axis
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
@@ -32,7 +32,7 @@ from dphist.planning.preview import LikeData, Preview, pattern, preview
 from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts, unit_words
 from dphist.privacy.curator import Curator
-from dphist.privacy.journal import tell
+from dphist.privacy.journal import notify
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
 from dphist.records import validate_reading
 from dphist.records.engines.files import Text
@@ -233,7 +233,7 @@ class Plan:
             like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
         """
         look = pattern(like, self.domain)
-        many = whole(records, "records")
+        many = as_int(records, "records")
         if many < 1:
             raise UsageError(f"records says how many there may be: at least 1, not {records}.")
         made_up = look.draw(self.domain, many, 0)
@@ -438,9 +438,11 @@ def simulate(
     plan = Plan(bins=_domain_of(exact, bins), epsilon=epsilon, method=method, workload=workload)
     published = make_pipeline(method, plan.domain, plan.queries)
     held = Counts(exact, plan.domain, sensitivity)
-    if whole(trials, "trials") < 1:
+    if as_int(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")
-    first = whole(seed, "seed") << 32  # the trial fills the low 32 bits: seeds of different trials never meet
+    first = (
+        as_int(seed, "seed") << 32
+    )  # the trial fills the low 32 bits: seeds of different trials never meet
     seeds = range(first, first + trials)
     runs = run_trials(published, held, plan.queries, epsilon=plan.budget, seeds=seeds)
     out = np.empty((trials, held.domain.n))
@@ -477,7 +479,7 @@ def default_ledger() -> Ledger:
     missing = not Path(DEFAULT_LEDGER).exists()
     book = Ledger.open(DEFAULT_LEDGER, create=True)
     if missing:
-        tell(
+        notify(
             f"a new ledger was made: {book.path}. It has no limit yet; set one with: "
             f"dphist ledger limit {shlex.quote(str(book.path))} VALUE"
         )

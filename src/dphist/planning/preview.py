@@ -54,7 +54,7 @@ class Pattern:
     lasting: bool = True
 
     def draw(self, domain: Domain, records: int, sample: int) -> Ints:
-        """Return made-up counts of so many records; each sample is another one."""
+        """Return made-up counts with this number of records in total; each sample differs."""
         if self.counts is not None:
             return shapes.draw(self.counts, n=domain.n, records=records, seed=sample)
         if len(domain.axes) == 1:
@@ -137,7 +137,7 @@ def _read(path: Path, axes: int) -> Any:
     how = "write one count per line (.csv, a line of titles may come first), or an array of numpy (.npy)"
     if path.suffix.lower() not in (".npy", ".csv", ".txt"):
         raise UsageError(
-            f"{path.name!r} is no file of counts or release: {how}; releases end in .json or .parquet."
+            f"{path.name!r} is not a file of counts or a release: {how}; releases end in .json or .parquet."
         )
     try:
         return shapes.read_numbers(path, axes=axes)

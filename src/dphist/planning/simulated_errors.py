@@ -25,7 +25,7 @@ from dphist.privacy.counts import Counts
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
-_FORMAT = 3  # of what is kept on disk, and of the methods it tells of
+_FORMAT = 3  # cache format: raise it when the file layout or a method changes
 
 
 class SimulatedErrors:
@@ -56,7 +56,7 @@ class SimulatedErrors:
 
     @property
     def finest(self) -> float:
-        """The least error that few runs can tell: some twenty bins in all must be off by a record."""
+        """The smallest error that a few runs can measure: about twenty bins must be off by a record."""
         return 20 / (self.few * self._domain.n)
 
     def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
@@ -138,8 +138,8 @@ class SimulatedErrors:
             return cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}.json"
         return None
 
-    def recall(self) -> None:
-        """Read what was found before; a file that is not ours or is broken is as good as none."""
+    def load_cache(self) -> None:
+        """Read the cache; a file that is foreign or damaged is ignored."""
         file = self._file()
         if file is None:
             return
@@ -150,8 +150,8 @@ class SimulatedErrors:
                 for method, by in kept["errors"].items()
             }
 
-    def keep(self) -> None:
-        """Write what was found, whole or not at all; a place that cannot be written to is no matter."""
+    def save_cache(self) -> None:
+        """Write the cache atomically; failure to write is ignored."""
         file = self._file()
         if file is None or not self._new:
             return

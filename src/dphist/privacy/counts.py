@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain import Domain, whole
+from dphist.domain import Domain, as_int
 from dphist.errors import DataError, PrivacyError, UsageError
 
 MAX_COUNT = 1 << 53
@@ -31,7 +31,7 @@ class Counts:
     unit: str = "one record"
 
     def __post_init__(self) -> None:
-        if whole(self.sensitivity, "the unit's sensitivity") < 1:
+        if as_int(self.sensitivity, "the unit's sensitivity") < 1:
             raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
         object.__setattr__(self, "sensitivity", int(self.sensitivity))
         object.__setattr__(self, "values", _exact(self.values, self.domain))
@@ -59,7 +59,7 @@ def unit_words(column: str | None, sensitivity: int) -> str:
 
 
 def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
-    """Return a read-only int64 copy, or say what is wrong without telling any count."""
+    """Return a read-only int64 copy, or raise an error that discloses no count."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         if np.isnan(array).any():
@@ -74,7 +74,7 @@ def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
     out = array.astype(np.int64).ravel()
     low, high = int(out.min()), int(out.max())
     if low < 0:
-        raise DataError("a count is negative: that is no count.")
+        raise DataError("counts must be >= 0; found a negative one.")
     if high > MAX_COUNT:
         raise DataError("a count is above 2**53: that is an overflow, not a count.")
     if high * out.size > MAX_TOTAL and _total(out) > MAX_TOTAL:

@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
-from dphist.domain import Domain
-from dphist.domain import whole as whole_number
+from dphist.domain import Domain, as_int
 from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import l1, noise, splits
@@ -156,7 +155,7 @@ class Curator:
         if any(a.dtype.kind not in "iu" or a.shape != lo.shape or a.ndim != 1 for a in (lo, hi, parts)):
             raise UsageError("runs need three integer arrays of one length: lo, hi and parts.")
         lo, hi, parts = (a.astype(np.int64) for a in (lo, hi, parts))
-        whole = whole_number(whole, "the whole")
+        whole = as_int(whole, "the whole")
         if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
             raise UsageError(f"every run must be a range within the {groups.k} groups, 0 <= lo < hi.")
         if parts.min() < 0 or not 0 < whole <= 1 << 40 or int(parts.max()) > whole:
@@ -224,7 +223,7 @@ class Curator:
         centres, classes = (np.asarray(a) for a in (centres, classes))
         if any(a.dtype != np.int64 or a.shape != (groups.k,) for a in (centres, classes)):
             raise UsageError(f"{groups.k} groups need as many centres and classes, of int64.")
-        grid = whole_number(grid, "the grid")
+        grid = as_int(grid, "the grid")
         if not 1 <= grid <= 1 << 16 or classes.min() < -1 or not 0 <= classes.max() < groups.k:
             raise UsageError(
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."
@@ -294,10 +293,10 @@ class Curator:
         """
         n = self.domain.n
         if order is not None:
-            order = Groups(np.array([0, n]), order).order  # refuses what is no order of the bins
+            order = Groups(np.array([0, n]), order).order  # refuses anything but a permutation of the bins
         if candidates == "all" and n > l1.MOST_INTERVALS:
             raise UsageError(f"all intervals of {n} bins are too many; use candidates='powers'.")
-        fanout, penalty = whole_number(fanout, "a tree's fanout"), float(penalty)
+        fanout, penalty = as_int(fanout, "a tree's fanout"), float(penalty)
         if fanout < 2 or not 0 <= penalty < math.inf:
             raise UsageError(f"a tree's fanout is at least 2 and a penalty from 0 on: {fanout}, {penalty}.")
         widest = 2 * l1.change(n, center) * self.sensitivity
@@ -333,8 +332,9 @@ class Curator:
         D times as wide.
         """
         if order is not None:
-            order = Groups(np.array([0, self.domain.n]), order).order  # refuses what is no order of the bins
-        fanout, share = whole_number(fanout, "a tree's fanout"), exact_share(share)
+            # Groups refuses anything but a permutation of the bins.
+            order = Groups(np.array([0, self.domain.n]), order).order
+        fanout, share = as_int(fanout, "a tree's fanout"), exact_share(share)
         if fanout < 2:
             raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
         bound = splits.SENSITIVITY * self.sensitivity
@@ -355,8 +355,8 @@ class Curator:
 
     def __check_query(self, query: queries.Linear | queries.Score) -> tuple[int, int]:
         """Return the sensitivity of a query and how many answers it gives, both public."""
-        moved = whole_number(query.sensitivity, "a query's sensitivity")
-        size = whole_number(query.size, "the number of answers")
+        moved = as_int(query.sensitivity, "a query's sensitivity")
+        size = as_int(query.size, "the number of answers")
         if moved < 1 or size < 1:
             raise PrivacyError("a query declares a sensitivity of at least 1, and gives at least one answer.")
         if query.n != self.domain.n:

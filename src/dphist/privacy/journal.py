@@ -7,7 +7,7 @@ exclusive lock of the file and synced before `append` returns. There is no secon
   the lock is of the inode, whichever name it was opened by;
 * **a copy taken at any moment** holds every row that was synced before the copying began, since rows do not
   move and are not rewritten;
-* **a process killed at any moment** leaves at most one row that nobody was told of: whole, and then it
+** **a process killed at any moment** leaves at most one unacknowledged row: complete, and then it
   counts, or cut short, and then the next writer removes it;
 * **a write or sync that fails** takes its row away again. If even that fails, the row counts, for nothing.
 
@@ -110,7 +110,7 @@ def held(file: int, path: Path) -> Iterator[None]:
 def read(file: int, place: Place, path: Path) -> tuple[Place, list[Row]]:
     """Return the rows that come after a place, and where they end; refuse what does not follow from it."""
     count = _count(file, path)  # before the rows: those that it counts are there by now
-    lines = _rest(file, place.last).split(b"\n")[:-1]  # what has no end yet is no row yet
+    lines = _rest(file, place.last).split(b"\n")[:-1]  # text without a final newline is not yet a row
     if place.rows:
         if not lines or lines[0][:16] != place.checksum.encode():
             raise damaged(path, ROLLED_BACK)
@@ -365,7 +365,7 @@ def _queue(file: int, path: Path) -> None:
     try:
         if ours.wait(min(_UNTOLD, PATIENCE)):
             return
-        tell(f"waiting for the ledger {path}: another process is charging it.")
+        notify(f"waiting for the ledger {path}: another process is charging it.")
         if not ours.wait(PATIENCE):
             raise LedgerError(
                 f"the ledger {path}: another process has held it for {PATIENCE:g} seconds. Wait for that "
@@ -376,7 +376,7 @@ def _queue(file: int, path: Path) -> None:
         raise
 
 
-def tell(text: str) -> None:
+def notify(text: str) -> None:
     """Log a warning: shown on stderr unless the program that uses us has decided otherwise."""
     import logging
 

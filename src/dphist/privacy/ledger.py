@@ -140,7 +140,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a journal; for the kind 'limit', epsilon is the new limit, and None is no limit."""
+    """One row of a journal; in a row of kind 'limit', epsilon is the new limit, None for no limit."""
 
     number: int
     when: str
@@ -160,7 +160,6 @@ class Entry:
         return row
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values, epsilon both exact and as a decimal."""
         exact = self.epsilon
         shown = {"epsilon": _text(exact), "decimal": None if exact is None else as_decimal(exact)}
         return asdict(self) | shown
@@ -283,13 +282,13 @@ class MemoryLedger(LedgerLike):
 
 
 @dataclass(frozen=True)
-class _Book:
-    """What a journal says, up to a place: of every dataset what is spent, and the limit."""
+class _Balances:
+    """The budget of each dataset, spent and limit, as the journal states it up to a place."""
 
     place: Place = field(default_factory=Place)
     accounts: dict[str, Account] = field(default_factory=dict)
 
-    def after(self, place: Place, entries: Iterable[Entry]) -> _Book:
+    def after(self, place: Place, entries: Iterable[Entry]) -> _Balances:
         accounts = self.accounts.copy()
         for entry in entries:
             spent, limit = accounts.get(entry.dataset, _NOTHING)
@@ -298,7 +297,7 @@ class _Book:
             else:
                 spent += entry.epsilon or 0
             accounts[entry.dataset] = spent, limit
-        return _Book(place, accounts)
+        return _Balances(place, accounts)
 
 
 @dataclass(frozen=True)
@@ -317,7 +316,9 @@ class Ledger(LedgerLike):
     read_only: bool = field(default=False, repr=False)
     # What was read last and can never be taken away: a file that does not hold it any more was rolled back,
     # and is refused for as long as this object lives.
-    _known: list[_Book] = field(default_factory=lambda: [_Book()], init=False, repr=False, compare=False)
+    _known: list[_Balances] = field(
+        default_factory=lambda: [_Balances()], init=False, repr=False, compare=False
+    )
 
     def __post_init__(self, create: bool) -> None:
         if not isinstance(self.path, str | os.PathLike):
@@ -374,11 +375,11 @@ class Ledger(LedgerLike):
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """Return the journal, oldest first, of one dataset or of all."""
-        return [entry for entry in self._read(_Book())[1] if dataset in (None, entry.dataset)]
+        return [entry for entry in self._read(_Balances())[1] if dataset in (None, entry.dataset)]
 
     def verify(self) -> None:
         """Raise LedgerError unless every row is there, whole, and follows from those before it."""
-        self._read(_Book())
+        self._read(_Balances())
 
     def _account(self, dataset: str) -> Account:
         return self._book().accounts.get(dataset, _NOTHING)
@@ -391,7 +392,7 @@ class Ledger(LedgerLike):
             self._check(book, dataset, epsilon)
             self._append(file, book, _charged(dataset, epsilon, words))
 
-    def _check(self, book: _Book, dataset: str, epsilon: Fraction) -> None:
+    def _check(self, book: _Balances, dataset: str, epsilon: Fraction) -> None:
         """Refuse what is beyond the limit, and a dataset that nobody has named where there are limits."""
         command = f"dphist ledger limit {shlex.quote(str(self.path))} VALUE --dataset {shlex.quote(dataset)}"
         known = book.accounts
@@ -405,12 +406,12 @@ class Ledger(LedgerLike):
         advice = f"Ask for less, or raise the limit with: {command}"
         _total(dataset, epsilon, *known.get(dataset, _NOTHING), advice)
 
-    def _append(self, file: int, book: _Book, entry: Entry) -> None:
+    def _append(self, file: int, book: _Balances, entry: Entry) -> None:
         place = journal.append(file, book.place, entry.to_row())
         self._known[0] = book.after(place, [entry])
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[int, _Book]]:
+    def _writing(self) -> Iterator[tuple[int, _Balances]]:
         """Hold the file as its only writer, and say what it holds."""
         if self.read_only:
             raise LedgerError(f"the ledger {self.path} was opened for reading only. Nothing was drawn.")
@@ -425,13 +426,13 @@ class Ledger(LedgerLike):
             with self._writing() as held:
                 yield held
 
-    def _book(self) -> _Book:
+    def _book(self) -> _Balances:
         book = self._read(self._known[0])[0]
         if book.place.settled:
             self._known[0] = book
         return book
 
-    def _read(self, known: _Book) -> tuple[_Book, list[Entry]]:
+    def _read(self, known: _Balances) -> tuple[_Balances, list[Entry]]:
         """Return what the file holds, and its entries after those that are known."""
         with journal.reading(self.path) as file:
             if not journal.is_sqlite(file):
@@ -443,9 +444,9 @@ class Ledger(LedgerLike):
         if known.place.rows:
             raise journal.damaged(self.path, journal.ROLLED_BACK)
         entries = [_entry(row, self.path) for row in sqlite_ledger.read(self.path)]
-        return _Book().after(Place(settled=False), entries), entries
+        return _Balances().after(Place(settled=False), entries), entries
 
-    def _scan(self, file: int, known: _Book) -> tuple[_Book, list[Entry]]:
+    def _scan(self, file: int, known: _Balances) -> tuple[_Balances, list[Entry]]:
         place, rows = journal.read(file, known.place, self.path)
         entries = [_entry(row, self.path) for row in rows]
         book = known.after(place, entries)

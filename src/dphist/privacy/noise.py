@@ -40,7 +40,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import whole as whole_number
+from dphist.domain import as_int
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.privacy.ledger import Charge
@@ -96,7 +96,7 @@ class Simulated:
     simulated = True
 
     def __init__(self, seed: int) -> None:
-        self._seed = whole_number(seed, "the seed")
+        self._seed = as_int(seed, "the seed")
         self._calls = itertools.count()
 
     def stream(self) -> Stream:
@@ -135,7 +135,7 @@ def laplace_each(
         whole: what the parts are parts of.
         source: where the digits come from.
     """
-    whole = whole_number(whole, "the whole")
+    whole = as_int(whole, "the whole")
     if not 1 <= whole <= MAX_WHOLE:
         raise UsageError(f"whole must be from 1 to 2**40, not {whole}.")
     least = parts.min(initial=whole)
@@ -169,7 +169,7 @@ class Draws:
 
 
 def _ratio(epsilon: Fraction, sensitivity: int) -> Fraction:
-    exact = whole_number(sensitivity, "the sensitivity")
+    exact = as_int(sensitivity, "the sensitivity")
     if exact < 1 or epsilon <= 0:
         raise UsageError("the sensitivity must be at least 1, and epsilon positive.")
     return exact / epsilon

@@ -26,7 +26,7 @@ from typing import ClassVar, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from dphist.domain import whole
+from dphist.domain import as_int
 from dphist.domain.groups import Groups, Ints, frozen
 from dphist.errors import PrivacyError, UsageError
 from dphist.kernels.partition import cuts, deviations
@@ -56,12 +56,10 @@ class OnGroups:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.groups.n
 
     @property
     def size(self) -> int:
-        """How many queries there are."""
         return self.inner.size
 
     @property
@@ -91,7 +89,6 @@ class Multiples:
 
     @property
     def size(self) -> int:
-        """How many queries there are: as many as cells."""
         return self.n
 
     @property
@@ -126,12 +123,10 @@ class Haar:
 
     @property
     def n(self) -> int:
-        """How many cells there are."""
         return self.rows * self.columns
 
     @property
     def size(self) -> int:
-        """How many queries there are: as many as cells."""
         return self.n
 
     @property
@@ -164,15 +159,14 @@ class Fourier:
 
     def __post_init__(self) -> None:
         _set(self, "n", _at_least(1, self.n, "the number of cells"))
-        _set(self, "frequencies", whole(self.frequencies, "the number of frequencies"))
-        _set(self, "weight", whole(self.weight, "the weight"))
+        _set(self, "frequencies", as_int(self.frequencies, "the number of frequencies"))
+        _set(self, "weight", as_int(self.weight, "the weight"))
         most = fourier.most_frequencies(self.n)
         if not 1 <= self.frequencies <= most or not 1 <= self.weight <= fourier.MOST_WEIGHT:
             raise UsageError("Fourier sums need 1 to n // 2 + 1 frequencies, and weights of 1 to 2**16.")
 
     @property
     def size(self) -> int:
-        """How many sums there are: cosines, then sines."""
         return self.frequencies + fourier.sine_count(self.n, self.frequencies)
 
     @property
@@ -234,12 +228,10 @@ class Boxes:
 
     @property
     def n(self) -> int:
-        """How many cells there are."""
         return self.shape[0] * self.shape[1]
 
     @property
     def size(self) -> int:
-        """How many boxes there are."""
         return self.x0.size
 
     @property
@@ -275,11 +267,10 @@ class Hats:
     def __post_init__(self) -> None:
         _set(self, "n", _at_least(1, self.n, "the number of bins"))
         _set(self, "queries", str(self.queries))
-        hats.fitted_hats(self.n, self.queries)  # refuses queries that there are no hats for
+        hats.fitted_hats(self.n, self.queries)  # refuses queries without a hat decomposition
 
     @property
     def size(self) -> int:
-        """How many queries there are."""
         return hats.fitted_hats(self.n, self.queries).size
 
     @property
@@ -322,7 +313,6 @@ class Cuts:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return int(self.starts[-1])
 
     @property
@@ -368,12 +358,10 @@ class LastCut:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return int(self.edges[-1])
 
     @property
     def size(self) -> int:
-        """How many candidates there are: each place but the last."""
         return self.edges.size - 1
 
     def __call__(self, counts: Ints) -> Ints:
@@ -406,19 +394,17 @@ class Medians:
         r0, r1, c0, c1 = (_at_least(0, side, "a side of the box") for side in self.box)
         _set(self, "shape", (rows, columns))
         _set(self, "box", (r0, r1, c0, c1))
-        _set(self, "axis", whole(self.axis, "the axis"))
+        _set(self, "axis", as_int(self.axis, "the axis"))
         inside = r0 < r1 <= rows and c0 < c1 <= columns
         if not inside or self.axis not in (0, 1) or self.size < 1:
             raise UsageError("a box lies inside its grid, and the side that is parted has two cells or more.")
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.shape[0] * self.shape[1]
 
     @property
     def size(self) -> int:
-        """How many candidates there are: the inner edges of the side."""
         return self.box[2 * self.axis + 1] - self.box[2 * self.axis] - 1
 
     def __call__(self, counts: Ints) -> Ints:
@@ -458,7 +444,6 @@ class Dropped:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.groups.n
 
     @property
@@ -503,12 +488,10 @@ class WorstAnswered:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.groups.n
 
     @property
     def size(self) -> int:
-        """How many candidates there are: the boxes."""
         return self.boxes.size
 
     def __call__(self, counts: Ints) -> Ints:
@@ -529,7 +512,7 @@ class Roughness:
 
     Args:
         n: the number of bins.
-        cap: a block that differs by so many records is as rough as it need be.
+        cap: differences above this number of records count as this number.
         order: of the bins; None is the domain's.
     """
 
@@ -545,7 +528,6 @@ class Roughness:
 
     @property
     def size(self) -> int:
-        """How many candidates there are: rough, or not."""
         return 2
 
     def __call__(self, counts: Ints) -> Ints:
@@ -580,7 +562,7 @@ def _set(query: object, name: str, value: object) -> None:
 
 
 def _at_least(least: int, value: object, name: str) -> int:
-    number = whole(value, name)
+    number = as_int(value, name)
     if number < least:
         raise UsageError(f"{name} must be at least {least}, not {number}.")
     return number

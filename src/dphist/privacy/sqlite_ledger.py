@@ -1,7 +1,7 @@
 """Ledgers of version 1, which were SQLite files: read as they are, and turned into journals before a charge.
 
 Version 1 kept new charges in a second file beside the first, named after it. Under another name of the same
-file they cannot be seen, so a file with several names is refused until it has one.
+file they cannot be found, so a file with several names is refused until it has one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _rows(db: sqlite3.Connection, path: Path) -> list[Row]:
-    """Return all rows, if there are no gaps among them and every total and limit follows from them."""
+    """Return all rows, after checking that none is missing and that they explain every total and limit."""
     queries = ("PRAGMA application_id", "PRAGMA user_version")
     application, version = (db.execute(query).fetchone()[0] for query in queries)
     if application != _APPLICATION:

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, clock_zone, shown, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, as_int, clock_zone, shown
 from dphist.errors import DataError, DphistError, UsageError, is_interrupt
 from dphist.privacy.counts import Counts, unit_words
 from dphist.records.cells import number, written
@@ -101,7 +101,7 @@ def count(
             move all others, so the guarantee rests on this declaration; it is recorded in the release.
         encoding: what the text of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``. Bytes
             that are none of its characters are U+FFFD, in their own line only.
-        decimal: the mark of numbers in CSV and TSV: a point, or a comma; then a point is no part of a number.
+        decimal: the decimal mark in CSV and TSV: a point, or a comma; with a comma, points are not allowed.
         progress: show on stderr how far a count of more than a second is, when that is a terminal.
 
     **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
@@ -138,7 +138,7 @@ def count(
     text = declared(frame, written_as)
     if frame is None:
         refuse_names(names, where, unit, table)
-        # A warning of numpy's would tell that some value is huge.
+        # A warning of numpy would disclose that some value is huge.
         with np.errstate(all="ignore"):
             arrays = plain_arrays(data, domain)
         with np.errstate(all="ignore"), watching("the arrays", lambda: None, shown=progress):
@@ -173,7 +173,7 @@ def validate_reading(
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
     if unit is not None and (not isinstance(unit, str) or not unit.strip()):
         raise UsageError(f"unit must be the name of a column, not {_what(unit)}.")
-    k = whole(limit, "max_contributions")
+    k = as_int(limit, "max_contributions")
     if k < 1:
         raise UsageError(f"max_contributions must be at least 1, not {k}.")
     if unit is None and k != 1:
@@ -220,7 +220,7 @@ def declared(frame: object, text: Text) -> dict[str, Any]:
         return {"text": text}
     if text != PLAIN:
         raise UsageError(
-            "well_formed, encoding and decimal say how a CSV, TSV or JSON file was written; this is none."
+            "well_formed, encoding and decimal describe CSV, TSV or JSON; these records have another format."
         )
     return {}
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-UNDECODED = "\N{REPLACEMENT CHARACTER}"  # what stands for bytes, or half a character, that are no text
+UNDECODED = "\N{REPLACEMENT CHARACTER}"  # replaces bytes, or half a character, that are not valid text
 
 
 def written(cell: object) -> str | None:
@@ -21,22 +21,22 @@ def written(cell: object) -> str | None:
         return None if math.isnan(cell) else repr(float(cell))
     else:
         try:
-            if cell != cell:  # how NaT and a decimal's NaN are told
+            if cell != cell:  # only NaN, NaT and a decimal's NaN differ from themselves
                 return None
             text = str(cell)
         except Exception:  # any object may be in a list; one without a text has no value
             return None
-    # A lone surrogate is no text to an engine, and one record must not stop all others.
+    # Engines do not accept a lone surrogate as text, and one record must not stop all others.
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def number(cell: object) -> float:
-    """Return a cell as a number, NaN where it is none."""
+    """Return a cell as a number, NaN where it is not one."""
     if cell is None or (hasattr(cell, "__len__") and not isinstance(cell, str)):
         return math.nan
     try:
         return float(cell)  # type: ignore[arg-type]
     except OverflowError:
         return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
-    except Exception:  # any object may be in a list; most are no number
+    except Exception:  # any object may be in a list; most are not numbers
         return math.nan

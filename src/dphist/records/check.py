@@ -1,6 +1,6 @@
 """What becomes of every record: exact, for the steward's eyes only, and never to be published.
 
-Records that fall into no bin are left out of a count without a word, for any word would tell of them. So a
+Records that fall into no bin are left out of a count silently, since any message would disclose them. So a
 decimal comma, a foreign encoding or a misspelt label looks like a histogram of zeros. Here the steward, who
 may see the records, is told how many are left out and why. It is built from the same parts as the counting
 query, in one pass of the engine::
@@ -42,12 +42,12 @@ _NOTABLE = 0.1  # the part of all records from which a class gets a hint
 
 
 class Fate(IntEnum):
-    """What becomes of a record; of those that apply, the first. The last ones are told for each column."""
+    """What becomes of a record: the first case that applies. The last cases are reported for each column."""
 
     COUNTED = 0
     FILTERED = 1
     NO_UNIT = 2
-    LOST_UNIT = 3  # whose record it is was written in bytes that are no text
+    LOST_UNIT = 3  # the unit's bytes are not valid text
     UNDECODABLE = 4
     MISSING = 5
     UNREADABLE = 6
@@ -68,15 +68,15 @@ class Check:
         read: all records there are. It is the sum of all the others.
         counted: those that a release would count.
         filtered: those that do not meet ``where``.
-        undecodable: those whose value holds bytes that are no text in the encoding.
+        undecodable: those whose value holds bytes that are not valid in the encoding.
         missing: those without a value: null, NaN or empty.
-        unreadable: those whose value is no number, or no date or time.
+        unreadable: those whose value is not a number, or not a date or time.
         unknown: those whose label was not declared.
         outside: those beyond the ends of the domain.
         without_unit: those that say nothing of whose record they are.
-        undecodable_unit: those that say it in bytes that are no text in the encoding.
+        undecodable_unit: those whose unit holds bytes that are not valid in the encoding.
         bounded: those beyond ``max_contributions`` of one person.
-        lines_left_out: lines of text that are no record, not among those read: too long, or no JSON object.
+        lines_left_out: lines that are not records and are not read: too long, or not a JSON object.
         hints: what to try where many records are left out.
     """
 
@@ -125,7 +125,7 @@ class Check:
         found = []
         if self.lines_left_out:
             found.append(
-                f"{self.lines_left_out:,} lines are no record: they are longer than {LONGEST:,} bytes, or "
+                f"{self.lines_left_out:,} lines are not records: they are longer than {LONGEST:,} bytes, or "
                 "not one JSON object."
             )
         if not self.read:
@@ -144,8 +144,8 @@ class Check:
             found.append(f"{self._share(self.without_unit)} have no {self._unit}, and are left out.")
         if self._notable(self.undecodable_unit):
             found.append(
-                f"{self._share(self.undecodable_unit)} have bytes in {self._unit} that are no text, and are "
-                "left out: different people would be read alike."
+                f"{self._share(self.undecodable_unit)} have invalid bytes in {self._unit}, and are "
+                "left out: different people could be read as one."
                 + (" Say what the encoding is (--encoding)." if self._encoding is not None else "")
             )
         if self._notable(self.bounded):
@@ -165,19 +165,19 @@ class Check:
         if fate == Fate.UNDECODABLE and self._encoding is not None:
             other = "latin-1" if self._encoding == "utf-8" else "utf-8"
             return (
-                f"have bytes in {name!r} that are no text in {self._encoding}: try encoding={other!r} "
-                f"(--encoding {other}), or what the program that wrote it uses."
+                f"have bytes in {name!r} that are not valid {self._encoding}: try encoding={other!r} "
+                f"(--encoding {other}), or the encoding of the program that wrote the file."
             )
         if fate == Fate.UNREADABLE and isinstance(axis, Instants):
             return f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
         if fate == Fate.COMMA and self._decimal == ",":
-            return f"have a point in {name!r} and are no numbers with decimal commas: leave decimal out."
+            return f"have a point in {name!r} and are not numbers with decimal commas: leave decimal out."
         if fate == Fate.COMMA:
             cast = f"count CAST(REPLACE({name}, ',', '.') AS DOUBLE)"
             mend = cast if self._decimal is None else "try decimal=',' (--decimal ,)"
-            return f"have a comma in {name!r} and are no numbers: {mend}."
+            return f"have a comma in {name!r} and are not numbers: {mend}."
         return {
-            Fate.UNDECODABLE: f"have U+FFFD in {name!r}, which stands for bytes that were no text.",
+            Fate.UNDECODABLE: f"have U+FFFD in {name!r}, which replaces invalid bytes.",
             Fate.MISSING: f"have no value in {name!r}: is it the right column?",
             Fate.UNREADABLE: f"have no number in {name!r}: is it the right column? Text is counted by "
             "categories.",
@@ -214,7 +214,7 @@ class Check:
         first, *rows = self.rows()
         rows = [
             first,
-            *([("lines that are no record", self.lines_left_out)] * bool(self.lines_left_out)),
+            *([("lines that are not records", self.lines_left_out)] * bool(self.lines_left_out)),
             *rows,
         ]
         wide, figures = max(len(words) for words, _ in rows), len(f"{self.read:,}")
@@ -222,11 +222,11 @@ class Check:
         return "\n".join([BANNER, *lines, *(f"hint: {hint}" for hint in self.hints)])
 
     def __reduce__(self) -> NoReturn:
-        raise PrivacyError("what a check tells is not private, so it is not pickled: look, and check again.")
+        raise PrivacyError("a check is not private, so it cannot be pickled; run it again instead.")
 
 
 def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
-    """Return what the records without a bin on an axis are told as."""
+    """Return under which heading records without a bin on an axis are reported."""
     rows = [((Fate.UNDECODABLE,), "undecodable"), ((Fate.MISSING,), "missing")]
     if isinstance(axis, Categories):
         return [*rows, ((Fate.UNKNOWN, Fate.NEAR), "not a declared label")]
@@ -298,7 +298,7 @@ def check(
 
 
 def _lines(engine: Engine) -> int:
-    """Return how many lines of text there are, too long ones among them; 0 for what is no text."""
+    """Return the number of lines of text, including lines that are too long; 0 for data that is not text."""
     if not isinstance(engine, LineDuck) or engine.found.format == "json":
         return 0
     found = engine.found

@@ -1,6 +1,6 @@
 """Text in other encodings than UTF-8: turned into UTF-8 as it is read, each line by itself.
 
-Bytes that are no character are U+FFFD, and none of them reaches beyond its own line: in all encodings that
+Invalid bytes become U+FFFD, and none of them affects another line: in all encodings that
 are read, a newline is a character of its own, whatever stands before it.
 
 * Of one byte for each character (``latin-1``, ``windows-1252``, ...): nothing depends on what stands before.

@@ -65,7 +65,7 @@ def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def line_count(blocks: Iterable[bytes], skips_blank: bool) -> int:
     """Return how many lines there are, too long ones among them, and empty ones unless they are skipped."""
-    many, start = 0, b""  # of the line that is still open, as much as tells whether it is empty
+    many, start = 0, b""  # the start of the unfinished line, enough to decide whether it is empty
     for block in blocks:
         *ended, last = (start + block).split(b"\n")
         many += len(ended) - (ended.count(b"") + ended.count(b"\r") if skips_blank else 0)

@@ -16,7 +16,7 @@ def watching(name: str, share: Callable[[], float | None], *, shown: bool) -> It
     """Show on stderr, if that is a terminal and it takes over a second, how far the work inside is.
 
     Args:
-        share: tells what part is done, from 0 to 1; None or something negative when nobody knows.
+        share: returns the finished part, from 0 to 1; None or a negative number if it is unknown.
     """
     if not (shown and sys.stderr is not None and sys.stderr.isatty()):
         yield

@@ -28,14 +28,14 @@ from dphist.records.rounding import slack
 from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select, try_cast
 
 _LABELS = {"integer": re.compile("0|-?[1-9][0-9]*"), "boolean": re.compile("true|false")}
-_SMALL = 64  # up to so many edges a tree of comparisons is faster than a join
+_SMALL = 64  # up to this number of edges, a tree of comparisons is faster than a join
 
 
 @dataclass(frozen=True)
 class Question:
     """What is asked of every record, checked: a value for each axis, the filter and the person.
 
-    Counting and checking both build on it, so that what a check tells of is what would be counted.
+    Counting and checking both build on it, so that a check describes exactly what would be counted.
     """
 
     written: list[exp.Expression]  # the values as asked for,
@@ -44,11 +44,10 @@ class Question:
     fields: dict[str, Field]
     keep: exp.Expression | None
     person: exp.Expression | None  # null where it is not known whose record it is,
-    undecoded: exp.Expression | None  # among them those whose person is no text in the encoding
+    undecoded: exp.Expression | None  # among them those whose unit is not valid text in the encoding
 
     @property
     def names(self) -> list[str]:
-        """The names of the values in the nested selects."""
         return [f"v{i}" for i in range(len(self.values))]
 
 
@@ -121,7 +120,7 @@ def counting_query(
 
 
 def _read(value: exp.Expression, fields: dict[str, Field], axis: Axis) -> exp.Expression:
-    """Read what has no type of its own as its axis needs it; what is no number or time falls into no bin."""
+    """Convert untyped values to the type of their axis; values that cannot be converted get no bin."""
     if isinstance(axis, Categories) or kind(value, fields) != "text":
         return value
     return try_cast(value, "timestamp" if isinstance(axis, Instants) else "double")
@@ -137,7 +136,7 @@ def _check_kinds(
     unit: str | None,
     person: exp.Expression | None,
 ) -> dict[str, Field]:
-    """Refuse what cannot be binned or is no unit; return what the columns, the filter and the unit are."""
+    """Refuse columns that cannot be binned or cannot name a unit; return columns, filter and unit."""
     named = {f"c{i}": v for i, v in enumerate(values)}
     if keep is not None:
         named["keep"] = keep

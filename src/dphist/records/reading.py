@@ -47,7 +47,7 @@ _WIDE = ("HUGEINT", "UHUGEINT")  # comparing them with a literal converts them, 
 
 
 def read_by_use(tree: exp.Expression, fields: dict[str, Field], text: str) -> exp.Expression:
-    """Return the expression with every untyped column read as what it is used as."""
+    """Return the expression with every untyped column converted to the type its use demands."""
     nodes: list[exp.Expression] = list(tree.find_all(exp.Expression))
     for node in reversed(nodes):  # the inner parts first
         sides = _operands(node)
@@ -101,7 +101,7 @@ def kind(node: exp.Expression, fields: dict[str, Field]) -> Read:
 
 
 def with_decimal_commas(tree: exp.Expression, fields: dict[str, Field]) -> exp.Expression:
-    """Return the expression with text read as numbers whose decimal mark is a comma; a point is none."""
+    """Return the expression with text read as numbers whose decimal mark is a comma, never a point."""
 
     def swapped(node: exp.Expression) -> exp.Expression:
         numeric = isinstance(node, exp.TryCast) and node.args["to"].this in exp.DataType.NUMERIC_TYPES

@@ -26,7 +26,7 @@ class Field:
     """What kind of value a column holds, and the engine's own word for its type.
 
     The columns of a source without types (CSV, JSON lines, SQLite) are untyped: every cell is the text it
-    was written as, and what it is read as is decided by the query alone, never by other records.
+    was written as; its type is decided by the query alone, never by other records.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Engine(ABC):
         return None
 
     def guard(self, expression: exp.Expression) -> exp.Expression:
-        """Let an expression be null where it fails: a failure would tell something about one record."""
+        """Make an expression null where it fails: a failure would disclose something about one record."""
         return expression
 
     @abstractmethod
@@ -111,7 +111,7 @@ def generate(query: exp.Expression, dialect: str) -> str:
     """Return the query as text of a dialect; comments are left behind, and nothing else may be.
 
     A part that a dialect lacks would be left out with no more than a line in the log. Without its TRY(...),
-    for example, an expression could fail for one record, and the failure would tell of it.
+    for example, an expression could fail for one record, and the failure would disclose it.
     """
     try:
         return query.sql(dialect, comments=False, unsupported_level=ErrorLevel.RAISE)

@@ -9,7 +9,7 @@ text of these:
 * A time of day that no day has is null.
 * Bytes that are not UTF-8 are U+FFFD.
 
-Whether a column is handed over so is told by its type alone.
+Whether a column is handed over in this way depends on its type alone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Raw:
 _FIRST, _LAST = -9_223_372_022_400_000_000, 9_223_372_036_854_000_000  # DuckDB's calendar, in microseconds
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _ODD_FLOATS = ("float16", "float96", "float128")
-_MISSING = -(2**63)  # how numpy and pandas write that there is no time
-# DuckDB writes ? for bytes that are no text, so that all of these in such a value are marked.
+_MISSING = -(2**63)  # how numpy and pandas represent a missing time (NaT)
+# DuckDB writes ? for bytes that are not valid text, so every ? in such a value is marked.
 _TEXT = Raw(
     "large_binary", f"COALESCE(TRY(decode({{0}})), REPLACE(decode({{0}}, 'replace'), '?', '{UNDECODED}'))"
 )
@@ -111,7 +111,7 @@ def _doubles(data: Any) -> Any:
         return data
     odd = [at for at, dtype in enumerate(data.dtypes) if str(dtype) in _ODD_FLOATS]
     made = data.copy(deep=False) if odd else data
-    with np.errstate(all="ignore"):  # a warning would tell that some value is huge
+    with np.errstate(all="ignore"):  # a warning would disclose that some value is huge
         for at in odd:
             made.isetitem(at, data.iloc[:, at].to_numpy(dtype=np.float64))
     return made

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable, cut, whole
+from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable, as_int, cut
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -33,9 +33,9 @@ def bin_named(domain: Domain, label: str | int) -> int:
     if not isinstance(axis, Integers):
         raise UsageError("these bins have no single name; ask between two edges: sum(lo, hi).")
     try:
-        number = int(label) if isinstance(label, str) else whole(label, "a bin's number")
+        number = int(label) if isinstance(label, str) else as_int(label, "a bin's number")
     except ValueError:
-        raise UsageError(f"these bins are whole numbers, and {label!r} is none.") from None
+        raise UsageError(f"bins are integers; {label!r} is not an integer.") from None
     if not axis.low <= number <= axis.high:
         raise UsageError(f"{number} lies outside the domain, which runs from {axis.low} to {axis.high}.")
     return number - axis.low
@@ -83,7 +83,7 @@ def coarse_starts(axis: Axis, into: int | Sequence[Any] | NDArray[Any]) -> Ints:
             ends = f"{spell(axis.edges[0])} to {spell(axis.edges[-1])}"
             raise UsageError(f"new edges must rise from {ends}, the ends of the domain.")
         return starts
-    factor = whole(into, "the number of bins to merge")
+    factor = as_int(into, "the number of bins to merge")
     if not 1 <= factor <= axis.n or axis.n % factor:
         raise UsageError(
             f"{axis.n} bins cannot be merged by {factor}: take a divisor of {axis.n}, or give edges."

@@ -150,7 +150,7 @@ def load(path: str | os.PathLike[str]) -> Release:
 
 
 def read_document(described: object, name: str) -> Release:
-    """Return the release a document describes, or say why it is none."""
+    """Return the release that a document describes, or raise ReleaseFileError with the reason."""
     if not isinstance(described, Mapping) or described.get("format") != FORMAT:
         raise ReleaseFileError(_FOREIGN.format(name))
     version = described.get("version")
@@ -241,7 +241,7 @@ def _parse(content: bytes, name: str) -> object:
     try:
         return json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise ReleaseFileError(f"{name!r} is not text: it is no dphist release, or it is damaged.") from None
+        raise ReleaseFileError(f"{name!r} is not text: it is not a release, or it is damaged.") from None
     except json.JSONDecodeError as error:
         raise ReleaseFileError(
             f"{name!r} is not whole JSON (line {error.lineno}, column {error.colno}: {error.msg}): it is cut "
@@ -254,7 +254,7 @@ def _parse(content: bytes, name: str) -> object:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"it holds {word}, which is no number of a release.")
+    raise ValueError(f"it holds {word}, which is not a finite number.")
 
 
 def _values(numbers: object, n: int) -> Floats:
@@ -425,7 +425,7 @@ def _read_parquet(file: Path) -> Release:
                 "Fetch it again."
             )
         if types == [("BYTE_ARRAY",)]:  # texts, each of which may be as long as it likes
-            raise ReleaseFileError(f"{file.name!r} is damaged: its values are no numbers. Fetch it again.")
+            raise ReleaseFileError(f"{file.name!r} is damaged: its values are not numbers. Fetch it again.")
         try:
             with duckdb.connect() as db:
                 found = db.execute("SELECT raw::DOUBLE AS raw FROM read_parquet(?)", [str(file)]).fetchnumpy()

@@ -24,4 +24,4 @@ def freeze(value: Any, name: str, depth: int = 0) -> Any:
         return tuple(freeze(inner, name, depth + 1) for inner in value)
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise UsageError(f"{name} must hold plain JSON values, and a {type(value).__name__} is none.")
+    raise UsageError(f"{name} must contain only JSON values; a {type(value).__name__} is not one.")

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed_scale, warn_renamed
 from dphist._common.spent import Spent
-from dphist.domain import Domain, Instants, whole
+from dphist.domain import Domain, Instants, as_int
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 from dphist.release import answers
@@ -47,7 +47,7 @@ class Estimate:
     """An answer with its interval; ``low`` and ``high`` are None where no interval is known.
 
     Args:
-        spelled: value, low and high in words, where they are no plain numbers: what a clock shows.
+        spelled: value, low and high as text, for axes of time: what the clock shows.
     """
 
     value: float
@@ -113,7 +113,7 @@ class Release:
             raise UsageError(f"a release's epsilon must be a Fraction above 0, not {self.epsilon!r}.")
         if sum((charge.epsilon for charge in self.charges), Fraction(0)) > self.epsilon:
             raise PrivacyError("the charges add up to more than the epsilon this release would state.")
-        if whole(self.sensitivity, "the unit's sensitivity") < 1:
+        if as_int(self.sensitivity, "the unit's sensitivity") < 1:
             raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
         raw = raw.ravel()
         raw.flags.writeable = False

@@ -43,7 +43,6 @@ class AxisView:
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """The edges; for categories their positions."""
         return self.axis.edges
 
     def __len__(self) -> int:
@@ -137,7 +136,7 @@ def not_journaled(release: Release) -> bool:
 
 
 def short_id(identifier: str) -> str:
-    """Return the beginning of a release's id, by which people tell releases apart."""
+    """Return the beginning of a release's id, enough to distinguish releases."""
     return identifier[:8]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dphist.domain import Domain
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.steps.protocols import Order, Rough, Step, needed
+from dphist.steps.protocols import Order, Rough, Step, require_rough
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ByNoisyCount(Step):
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
         """Sort the rough counts."""
-        return np.argsort(needed(rough).values, kind="stable")
+        return np.argsort(require_rough(rough).values, kind="stable")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Estimated:
 
     Args:
         rough: the rough counts that the steps looked at; the pipeline adds them.
-        noise: the variance of the noise in each group's total, where the error model tells of none.
+        noise: the variance of the noise in each group's total, where the error model does not state it.
         by: the step that made the values, where the estimator left that to another one.
         calibrated: the share that was spent on measuring how far the values are off.
     """
@@ -59,10 +59,10 @@ class Step:
         """Raise UsageError if this component cannot serve the domain or the workload."""
 
 
-def needed(rough: Rough) -> Noisy:
+def require_rough(rough: Rough) -> Noisy:
     """Return rough counts that a step cannot do without; the pipeline has refused to run without them."""
     if rough is None:
-        raise UsageError("this step looks at rough counts and there are none: use initialize.Noisy().")
+        raise UsageError("this step needs rough counts, and none were measured: use initialize.Noisy().")
     return rough
 
 

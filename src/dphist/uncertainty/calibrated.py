@@ -107,7 +107,6 @@ class Calibrated(ErrorModel):
 
     @property
     def description(self) -> str:
-        """What the intervals cover and how they were obtained."""
         rough = ", and on what the rough counts of its bins say" if self._sorted and self.rough else ""
         ranges = "Ranges that cut a group have none. "
         if self.half_bias is not None or self.runs is not None:
@@ -124,7 +123,6 @@ class Calibrated(ErrorModel):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a part of the budget measured the bias: yes."""
         return True
 
     # ---- single bins ---------------------------------------------------------------------------------
@@ -146,12 +144,10 @@ class Calibrated(ErrorModel):
     # ---- ranges --------------------------------------------------------------------------------------
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""
         wide = float(self.margins(np.array([lo]), np.array([hi]), level=level)[0])
         return None if math.isnan(wide) else wide
 
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
-        """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
         if not ((lo >= 0) & (lo <= hi) & (hi <= self.groups.n)).all():
             raise UsageError(f"ranges lie within the {self.groups.n} bins.")
         out = np.full(lo.shape, math.nan)
@@ -288,7 +284,6 @@ class Calibrated(ErrorModel):
         return noise
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         described: dict[str, Any] = {
             "kind": self.kind,
             "base": self.base.to_dict(),
@@ -315,8 +310,6 @@ class Calibrated(ErrorModel):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> Calibrated:
-        """Return the model that ``to_dict`` described."""
-
         def floats(name: str) -> Floats:
             return np.array(described[name], dtype=np.float64)
 

@@ -20,7 +20,7 @@ from dphist.uncertainty.total_noise import LaplaceNoise, TotalNoise, TreeNoise
 
 
 def bounding(at_most: int) -> str:
-    """Return what no error model can tell where a unit may have more records than are counted."""
+    """Return the warning that intervals do not cover the bias of contribution bounding."""
     return (
         f"Values and intervals are about the records counted after keeping at most {at_most} per unit. "
         "Records beyond are left out, so counts are biased downwards, by an amount not known from the "
@@ -102,7 +102,7 @@ class ErrorModel(Protocol):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> ErrorModel:
-        """Return the model that ``to_dict`` described; ``read`` reads a nested model of so many bins."""
+        """Return the model that ``to_dict`` described; ``read`` reads a nested model with ``n`` bins."""
 
 
 Reader = Callable[[dict[str, Any], int], ErrorModel]
@@ -135,7 +135,6 @@ class GroupTotals(ErrorModel):
 
     @property
     def description(self) -> str:
-        """What an interval covers and how it was obtained."""
         once = "An interval holds for its query alone; the joint band holds for all of its bins at once."
         if self._alone.all():
             return (
@@ -151,7 +150,6 @@ class GroupTotals(ErrorModel):
 
     @cached_property
     def total_noise(self) -> LaplaceNoise:
-        """The noise in the groups' totals."""
         return LaplaceNoise(self.groups, self.scale)
 
     def variances(self) -> Floats:
@@ -162,7 +160,7 @@ class GroupTotals(ErrorModel):
         """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
         noise_law.check_level(level)
         if not 0 <= lo <= hi <= self.groups.n:
-            raise UsageError(f"bins {lo} to {hi} are no range of the {self.groups.n} bins.")
+            raise UsageError(f"bins {lo} to {hi} are not a range of the {self.groups.n} bins.")
         inside = self._inside(lo, hi)
         if inside is None:
             return None
@@ -221,7 +219,6 @@ class GroupTotals(ErrorModel):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> GroupTotals:
-        """Return the model that ``to_dict`` described."""
         scale = np.array(described["scale"], dtype=np.float64)  # null is read as NaN
         return cls(Groups.from_dict(described["groups"]), np.where(np.isnan(scale), math.inf, scale))
 
@@ -259,33 +256,26 @@ class FineTotals(ErrorModel):
 
     @property
     def description(self) -> str:
-        """What an interval covers and how it was obtained."""
         return self.base.description
 
     def variances(self) -> Floats:
-        """Return the variance of each bin that is a group of its own, NaN for the others."""
         return self.base.variances() / self.grid**2
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
-        """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
         margin = self.base.margin(lo, hi, level=level)
         return None if margin is None else margin / self.grid
 
     def bin_margins(self, *, level: float) -> Floats:
-        """Return the exact margin of each bin that is a group of its own, NaN for the others."""
         return self.base.bin_margins(level=level) / self.grid
 
     def joint(self, *, level: float) -> Floats:
-        """Return margins that hold at once for all bins that are their own group, NaN for the others."""
         return self.base.joint(level=level) / self.grid
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         return self.base.to_dict() | {"kind": self.kind, "grid": self.grid}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> FineTotals:
-        """Return the model that ``to_dict`` described."""
         return cls(GroupTotals.from_dict(described, read), described["grid"])
 
 
@@ -337,7 +327,6 @@ class TreeTotals(NormalSums):
 
     @property
     def description(self) -> str:
-        """What the intervals cover."""
         return (
             "the noise on every total of the tree is known, and so is the variance of every range of "
             "whole groups; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
@@ -347,7 +336,6 @@ class TreeTotals(NormalSums):
 
     @cached_property
     def total_noise(self) -> TreeNoise:
-        """The noise in the groups' totals."""
         return TreeNoise(self.groups, self.branching, self.pruned, self.scales)
 
     @property
@@ -355,7 +343,6 @@ class TreeTotals(NormalSums):
         return self.groups.k
 
     def variances(self) -> Floats:
-        """Return the variance of each bin that is its own group, NaN for the others."""
         each = self.total_noise.variances
         return self.groups.spread(np.where((self.groups.sizes == 1) & np.isfinite(each), each, np.nan))
 
@@ -381,7 +368,6 @@ class TreeTotals(NormalSums):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> TreeTotals:
-        """Return the model that ``to_dict`` described."""
         distinct = np.array(described["scales"], dtype=np.float64)  # null is read as NaN
         scales = np.where(np.isnan(distinct), math.inf, distinct)[np.array(described["scale_of_node"])]
         groups = Groups.from_dict(described["groups"])
@@ -407,7 +393,6 @@ class HatTotals(NormalSums):
 
     @property
     def description(self) -> str:
-        """What the intervals cover."""
         return (
             "the noise on every answer is known, and so is the variance of every range; intervals take the "
             "sum of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, for "
@@ -441,12 +426,10 @@ class HatTotals(NormalSums):
         return self._bins
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         return {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> HatTotals:
-        """Return the model that ``to_dict`` described."""
         return cls(described["n"], described["queries"], described["scale"])
 
 
@@ -467,7 +450,6 @@ class WaveletTotals(NormalSums):
 
     @property
     def description(self) -> str:
-        """What the intervals cover."""
         return (
             "the noise on every coefficient is known, and so is the variance of every range of whole groups "
             "of a line, and of every bin of a grid; intervals take the sum of that noise to be normal, so "
@@ -487,7 +469,6 @@ class WaveletTotals(NormalSums):
         return self.groups.k
 
     def variances(self) -> Floats:
-        """Return the variance of each bin that is its own group, NaN for the others."""
         return self._bins
 
     def _range_variance(self, lo: int, hi: int) -> float | None:
@@ -501,7 +482,6 @@ class WaveletTotals(NormalSums):
         return haar_range_variance(self.groups.k, *whole) * noise_law.variance(self.scale)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         return {
             "kind": self.kind,
             "groups": self.groups.to_dict(),
@@ -511,7 +491,6 @@ class WaveletTotals(NormalSums):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> WaveletTotals:
-        """Return the model that ``to_dict`` described."""
         return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
 
 
@@ -539,16 +518,13 @@ class Unknown(ErrorModel):
 
     @property
     def description(self) -> str:
-        """Why there is no interval."""
         return f"no interval: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         return {"kind": self.kind, "reason": self.reason}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> Unknown:
-        """Return the model that ``to_dict`` described."""
         return cls(described["reason"])
 
 
@@ -574,7 +550,6 @@ class Merged(ErrorModel):
 
     @property
     def description(self) -> str:
-        """What the interval covers."""
         return (
             f"{self.base.description} Bins were merged from finer ones; their joint band is wider than it "
             "must be."
@@ -621,11 +596,9 @@ class Merged(ErrorModel):
         return Merged(self.base, self.starts[starts])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a description for a JSON file."""
         return {"kind": self.kind, "base": self.base.to_dict(), "starts": self.starts.tolist()}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> Merged:
-        """Return the model that ``to_dict`` described."""
         starts = np.array(described["starts"], dtype=np.int64)
         return cls(read(described["base"], int(starts[-1])), starts)

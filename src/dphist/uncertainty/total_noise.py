@@ -61,12 +61,10 @@ class ApproximateNoise(TotalNoise):
 
     @property
     def k(self) -> int:
-        """How many groups there are."""
         return self.given.size
 
     @property
     def variances(self) -> Floats:
-        """The variance of each group's total."""
         return self.given
 
     def joint(self, *, level: float) -> Floats:
@@ -84,12 +82,10 @@ class LaplaceNoise(TotalNoise):
 
     @property
     def k(self) -> int:
-        """How many groups there are."""
         return self.groups.k
 
     @property
     def variances(self) -> Floats:
-        """The variance of each group's total."""
         return np.broadcast_to(noise_law.variance(np.asarray(self.scale)), self.k)
 
     @cached_property
@@ -126,7 +122,6 @@ class TreeNoise(TotalNoise):
 
     @property
     def k(self) -> int:
-        """How many groups there are."""
         return self.groups.k
 
     @cached_property
@@ -141,7 +136,6 @@ class TreeNoise(TotalNoise):
 
     @cached_property
     def variances(self) -> Floats:
-        """The variance of each group's total, infinite where nothing determines it."""
         from dphist.kernels.trees import variances
 
         return variances.group_variances(self._error)

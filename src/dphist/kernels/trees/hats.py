@@ -43,12 +43,10 @@ class HatShape:
 
     @property
     def n(self) -> int:
-        """How many bins there are."""
         return self.bins.size
 
     @property
     def size(self) -> int:
-        """How many queries there are."""
         return self.bins.size + self.first.size
 
 

@@ -13,7 +13,7 @@ from dphist.kernels.trees.variances import positions
 
 
 class Located(NamedTuple):
-    """Ranges sorted by their tops, last node first, -1 (an end of theirs is an end of everything) at the end.
+    """Ranges sorted by their tops, last node first; ranges from bin 0 or to bin n come last, with top -1.
 
     ``into`` is how far into its group an end lies, 0 on an edge; ``whole[q]`` is how many ranges begin at or
     before node q less how many end before its end. Nodes in or below which a range ends are numbered in

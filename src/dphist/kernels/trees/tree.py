@@ -47,12 +47,10 @@ class Tree:
 
     @property
     def k(self) -> int:
-        """How many groups there are."""
         return self.leaf.size
 
     @property
     def size(self) -> int:
-        """How many nodes there are, virtual ones included."""
         return self.lo.size
 
 

@@ -35,7 +35,7 @@ def greedy_weights(
     published decay is a power, counts the levels that were left out because they had one child.
 
     Args:
-        collapse: give a node everything if no query tells its children apart. Better for these queries, but
+        collapse: give a node everything if no query separates its children. Better for these queries, but
             what lies inside stays unmeasured.
     """
     w = group_widths(widths, tree.k)
@@ -57,7 +57,7 @@ def tuned_weights(
 
     Args:
         quick: sweep from the best start only; by default from ``FULL_EFFORT`` groups on.
-        reserve: where no query tells the groups below a node apart, the part of its budget that they get
+        reserve: where no query separates the groups below a node, the part of its budget that they get
             all the same, so that other queries can be answered too.
     """
     w = group_widths(widths, tree.k)

@@ -30,7 +30,7 @@ class TreeError:
 
     Args:
         part: t of each node, the part of its total's error that its left child takes.
-        loose: the variance of e of each node; infinity where no measurement tells the children apart.
+        loose: the variance of e of each node; infinity where no measurement distinguishes the children.
         total: the variance of the root.
     """
 
@@ -61,7 +61,7 @@ def _prepare(left: Ints, var: Floats) -> tuple[Floats, Floats, float]:
             continue
         one, two = v[c], v[c + 1]
         if np.isinf(one) and np.isinf(two):
-            part[q] = 0.5  # of no consequence: any answer that tells the two apart is infinitely uncertain
+            part[q] = 0.5  # arbitrary: any answer that distinguishes the two has infinite variance
         elif np.isinf(one):
             part[q] = 1.0
         elif np.isinf(two) or one + two == 0.0:

@@ -67,7 +67,7 @@ class Duck(sql.Engine):
     """A DuckDB connection that has the records under one name."""
 
     dialect = "duckdb"
-    to_number = "TRY_CAST({} AS DOUBLE); what is no number is then left out"
+    to_number = "TRY_CAST({} AS DOUBLE); values that are not numbers are then left out"
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, *, progress: bool) -> None:
         self.connection = connection
@@ -87,7 +87,6 @@ class Duck(sql.Engine):
         return exp.Try(this=expression)
 
     def fields(self, query: exp.Select) -> dict[str, Field]:
-        """Return the columns of a query without running it."""
         found = self._execute("DESCRIBE " + sql.generate(query, self.dialect), fetch=True)
         return dict(zip(found["column_name"], map(_field, found["column_type"]), strict=True))
 
@@ -113,12 +112,10 @@ class Duck(sql.Engine):
         )
 
     def text(self, value: exp.Expression) -> exp.Expression:
-        """Return a value as text that equals other text only if all its characters do."""
         # A column may have been made with a collation for which 'a' is 'A'.
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C"))
 
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
-        """Return the whole seconds since 1970 of a date, a local time or an instant."""
         fine = field.type.endswith("_NS")
         # What cannot be converted is beyond the calendar, and has no bin. Of whole seconds and milliseconds
         # in a database, and of dates, that may be some.
@@ -166,7 +163,6 @@ class Duck(sql.Engine):
         return sql.select(["bin"]).from_(looking_back.subquery("r")).where(checked)
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Run a counting query; return the bins that occur and how often."""
         with watching(self.name, self._share, shown=self.progress):
             return self.tally(query)
 
@@ -363,8 +359,7 @@ def _refuse_table(found: files.Files, table: str | None) -> None:
 def _refuse_text(name: str, text: files.Text) -> None:
     if text != files.PLAIN:
         raise UsageError(
-            f"well_formed, encoding and decimal say how CSV, TSV or JSON was written, and {name} is none of "
-            "these."
+            f"well_formed, encoding and decimal describe CSV, TSV or JSON, and {name} has another format."
         )
 
 

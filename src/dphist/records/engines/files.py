@@ -171,7 +171,7 @@ def _header(path: Path, format: Format, text: Text) -> Header:
         line = lines.clean(_split_header(path, text)[0]).decode().rstrip("\n")
     except (OSError, EOFError, zlib.error):
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
-    # The delimiter is told by the header alone: what the records hold has no say.
+    # The delimiter is inferred from the header alone, never from the records.
     delimiter = "\t" if format == "tsv" else _delimiter(_outside_quotes(line), text.decimal)
     names: list[str] = []
     for at, cell in enumerate(lines.split(line, delimiter)):
@@ -264,7 +264,7 @@ def _known(path: Path) -> bool:
 
 
 def _format(path: Path) -> Format | None:
-    """Return the format that an ending says; None for a database, which its first bytes tell."""
+    """Return the format that a file's ending names; None for a database, recognised by its first bytes."""
     ending = path.suffix.lower()
     if ending == ".gz":
         inner = path.with_suffix("").suffix.lower()

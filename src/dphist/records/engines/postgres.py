@@ -75,7 +75,7 @@ class Postgres(sql.Engine):
     """A PostgreSQL connection inside a read-only transaction."""
 
     dialect = "postgres"
-    to_number = "CAST({} AS DOUBLE PRECISION); what is no number is then left out"
+    to_number = "CAST({} AS DOUBLE PRECISION); values that are not numbers are then left out"
 
     def __init__(
         self, connection: psycopg.Connection[Any], name: str, table: str | None, *, progress: bool
@@ -93,7 +93,6 @@ class Postgres(sql.Engine):
             raise UsageError(f"the table or SELECT does not fit {name}: check its names and types.") from None
 
     def fields(self, query: exp.Select) -> dict[str, Field]:
-        """Return the columns of a query without running it."""
         with self._errors(), self.connection.cursor() as cursor:
             cursor.execute(self._text(query.limit(0)).encode())
             described = cursor.description or []
@@ -152,7 +151,6 @@ class Postgres(sql.Engine):
         return sql.select(carried, **{value: found}).from_(rows.subquery("r"))
 
     def text(self, value: exp.Expression) -> exp.Expression:
-        """Return a value as text that equals other text only if all its characters do."""
         # A column may have a collation for which 'a' is 'A'.
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C", quoted=True))
 
@@ -165,12 +163,10 @@ class Postgres(sql.Engine):
         )
 
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
-        """Return the whole seconds since 1970 of a date, a local time or an instant."""
         whole = sql.fill("FLOOR(EXTRACT(EPOCH FROM v))", self.dialect, v=value)
         return exp.cast(whole, "double")
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Run a counting query; return the bins that occur and how often."""
         text = f"COPY ({self._text(query)}) TO STDOUT (FORMAT BINARY)"
         with (
             self._errors(),
@@ -261,7 +257,7 @@ def _open(url: str) -> tuple[psycopg.Connection[Any], str]:
     try:
         made = psycopg.connect(url, connect_timeout=int(parts.get("connect_timeout") or 10))
     except psycopg.OperationalError as error:
-        said = str(error)  # of the server's own words only the kind is told
+        said = str(error)  # of the server's message only the kind of error is passed on
         if "authentication" in said or "password" in said:
             raise DataError(f"the server at {where} refused the user or the password.") from None
         if "database" in said and "does not exist" in said:

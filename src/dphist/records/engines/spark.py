@@ -1,7 +1,7 @@
 """Spark: the records stay in the cluster, which counts them; only bins and tallies travel.
 
 Spark's messages quote records, so none is passed on. The count runs without ANSI mode, in which a value
-that cannot be converted stops everything: what fails would tell something about one record.
+that cannot be converted stops everything: the failure would disclose something about one record.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Spark(sql.Engine):
     """A Spark session that has the records as a view."""
 
     dialect = "spark"
-    to_number = "CAST({} AS DOUBLE); what is no number is then left out"
+    to_number = "CAST({} AS DOUBLE); values that are not numbers are then left out"
     name = "the Spark data"
 
     def __init__(self, frame: Any, *, progress: bool) -> None:
@@ -73,7 +73,6 @@ class Spark(sql.Engine):
         self.source = self._view(frame)
 
     def fields(self, query: exp.Select) -> dict[str, Field]:
-        """Return the columns of a query without running it."""
         with _errors(self.name):
             schema = self._query(query).schema
         if len({f.name.casefold() for f in schema}) < len(schema.fields):
@@ -122,12 +121,10 @@ class Spark(sql.Engine):
         )
 
     def text(self, value: exp.Expression) -> exp.Expression:
-        """Return a value as text that equals other text only if all its characters do."""
         # A column may have a collation for which 'a' is 'A'.
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("UTF8_BINARY"))
 
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
-        """Return the whole seconds since 1970 of a date, a local time or an instant."""
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
 
@@ -152,13 +149,12 @@ class Spark(sql.Engine):
         return sql.select(["bin"]).from_(ranked.subquery("r")).where(few)
 
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Run a counting query; return the bins that occur and how often."""
         with _errors(self.name), watching(self.name, self._share, shown=self.progress):
             found = self._query(query).toArrow()
             return found["bin"].to_numpy(), found["tally"].to_numpy()
 
     def _share(self) -> float | None:
-        """Return what part of the tasks is done; Spark tells it only to a session in this process."""
+        """Return the finished part of the tasks, which Spark reports only to a session in this process."""
         try:
             tracker = self.session.sparkContext.statusTracker()
             stages = [tracker.getStageInfo(i) for i in tracker.getActiveStageIds()]
@@ -171,7 +167,7 @@ class Spark(sql.Engine):
         text = sql.generate(query, self.dialect)
         if "${" in text:
             raise UsageError(
-                "Spark replaces ${...} in what it is given; rename the column, or write it otherwise."
+                "Spark substitutes ${...} in SQL text; rename the column, or write the expression without it."
             )
         return self.session.sql(text)
 
@@ -233,7 +229,7 @@ def session(*, cores: int | None = None, memory: str = "2g") -> Any:
     home = os.environ.get("JAVA_HOME")
     java = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
     if not java:
-        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none in the PATH"
+        where = f"JAVA_HOME is {home}, which holds no Java" if home else "the PATH holds no Java"
         raise UsageError(f"Spark needs Java 17 or later, and {where}. Install it, or set JAVA_HOME.")
     builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName("dphist")
     settings = {

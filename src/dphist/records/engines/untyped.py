@@ -36,7 +36,7 @@ class LineDuck(Duck):
     Tallies of the parts add up; records of persons are gathered first, and then bounded.
     """
 
-    skips_blank = True  # an empty line is no record
+    skips_blank = True  # an empty line is not a record
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class CsvDuck(LineDuck):
 class JsonDuck(LineDuck):
     """JSON objects: each brings its own names, so a column is whatever is asked for, null where it is not.
 
-    A line that is not one JSON object is no record: it is left out.
+    A line that is not one JSON object is not a record: it is left out.
     """
 
     _NONE = "dphist_none"  # DuckDB wants at least one column

@@ -1,4 +1,4 @@
-"""Step 4: a value for every bin, from means of groups, trees, transforms, grids, or by turns."""
+"""Step 4: a value for every bin, from group means, trees, transforms, grids, or multiplicative weights."""
 
 from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
 from dphist.steps.estimate.iterative import Mwem

@@ -93,7 +93,6 @@ class QuadTree(Step):
             raise UsageError(f"the ratio of two levels' budgets must be positive, not {self.ratio!r}.")
 
     def check(self, domain: Domain, workload: Workload) -> None:
-        """Refuse a line, which has no quarters."""
         _check_axes(domain, "quadtree")
 
     def __call__(
@@ -124,7 +123,6 @@ class HybridTree(Step):
             raise UsageError("HybridTree takes 0 to 4 levels, part of the share, and a positive ratio.")
 
     def check(self, domain: Domain, workload: Workload) -> None:
-        """Refuse a line, which has no quarters."""
         _check_axes(domain, "hybridtree")
 
     def __call__(

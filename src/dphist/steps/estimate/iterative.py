@@ -1,4 +1,4 @@
-"""Values found by turns: find what is answered worst, measure it, believe it."""
+"""Estimators that alternate private selection and measurement (MWEM)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, needed, variance
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, require_rough, variance
 from dphist.uncertainty.models import FineTotals, GroupTotals, Unknown
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RoughMeans(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Average what was measured already."""
-        return Estimated(groups.means(groups.totals(needed(rough).values)), Unknown(_TWICE_USED))
+        return Estimated(groups.means(groups.totals(require_rough(rough).values)), Unknown(_TWICE_USED))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class WeightedMeans(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Average the two means of each group: variances final/size^2 and rough/size, both exact."""
-        old, new = needed(rough), curator.measure(groups, share=share)
+        old, new = require_rough(rough), curator.measure(groups, share=share)
         sizes = groups.sizes
         fresh, before = sizes / variance(new.scale), 1 / variance(old.scale)
         total = (fresh * new.values + before * groups.totals(old.values)) / (fresh + before)
@@ -80,7 +80,7 @@ class LeastSquares(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Spread what a fresh total differs by evenly over its cells: the closed form of least squares."""
-        old, new = needed(rough), curator.measure(groups, share=share)
+        old, new = require_rough(rough), curator.measure(groups, share=share)
         gap = new.values - groups.totals(old.values)
         step = gap / (groups.sizes + variance(new.scale) / variance(old.scale))
         return Estimated(old.values + groups.spread(step), Unknown(_TWICE_USED))

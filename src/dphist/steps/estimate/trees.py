@@ -98,7 +98,7 @@ class WorkloadTree(Step):
         if self.weights == "greedy":
             weights = tuning.greedy_weights(tree, groups.sizes, asked)
         else:
-            # A little is kept for groups that no query of the workload tells apart: others may be asked.
+            # A small share goes to groups that no query of the workload separates: other queries may.
             weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
         return measured_tree(curator, groups, tree, weights, share=share, pruned=False)
 
@@ -145,7 +145,7 @@ def _hats_win(workload: Ranges) -> bool:
 
     tree, ones, n = trees.make_tree(workload.n), np.ones(workload.n, dtype=np.int64), workload.n
     weights = tuning.tuned_weights(tree, ones, workload.pairs(), reserve=_RESERVE)
-    lo, hi = (ends[:: -(-workload.size // 1000)] for ends in workload.pairs())  # a sample tells enough
+    lo, hi = (ends[:: -(-workload.size // 1000)] for ends in workload.pairs())  # a sample suffices
     triangles = hats_fit.hats_expected_error(hats.fitted_hats(n, "all-ranges"), (lo, hi))
     return triangles < variances.expected_error(tree, weights, ones, (lo, hi))
 
@@ -189,7 +189,7 @@ def runs(workload: Workload, order: Ints | None) -> tuple[Ints, Ints]:
     if isinstance(workload, Rectangles):
         row, column = np.divmod(path, workload.shape[1])
         jumps = 1 + np.flatnonzero(np.maximum(np.abs(np.diff(row)), np.abs(np.diff(column))) > 1)
-        if jumps.size <= 2 * sum(workload.shape):  # else the order is no curve
+        if jumps.size <= 2 * sum(workload.shape):  # otherwise the order is not a space-filling curve
             return _curve_runs(workload, place, row, column, jumps)
     lows, highs = [], []
     for cells in workload.cells():
@@ -208,7 +208,7 @@ def _curve_runs(boxes: Rectangles, place: Ints, row: Ints, column: Ints, jumps: 
     Args:
         place: of each cell on the curve.
         row, column: of the cell at each place.
-        jumps: places whose cell is no neighbour of the one before.
+        jumps: places whose cell is not adjacent to the previous one.
     """
     n, columns = place.size, boxes.shape[1]
     lows: list[Ints] = []

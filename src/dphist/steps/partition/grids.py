@@ -12,7 +12,7 @@ import numpy as np
 from dphist.domain.groups import Groups, Ints
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Order, Rough, Step, needed, variance
+from dphist.steps.protocols import Order, Rough, Step, require_rough, variance
 
 if TYPE_CHECKING:
     pass
@@ -39,7 +39,7 @@ class KdGrid(Step):
         """Cut where the sum of squares falls most; no further budget."""
         from dphist.kernels.partition import clusters
 
-        noisy = needed(rough)
+        noisy = require_rough(rough)
         threshold = self.xi * float(np.max(variance(noisy.scale)))
         if order is not None:
             return Groups(clusters.kd_splits(noisy.values[order], threshold=threshold), order)

@@ -54,7 +54,7 @@ class FixedSize(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        """Cut after every so many bins; the last group may be smaller."""
+        """Cut into groups of equal size; the last group may be smaller."""
         n = curator.domain.n
         size = self.size or min(math.isqrt(n), 100)
         return Groups(np.append(np.arange(0, n, size), n), order)

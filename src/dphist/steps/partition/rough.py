@@ -15,9 +15,9 @@ from dphist.domain.groups import Groups, Ints
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.partition.formulas import Ahp, Constant, Formula, Halves, Penalty, Unbiased
-from dphist.steps.protocols import Order, Rough, Step, needed, variance
+from dphist.steps.protocols import Order, Rough, Step, require_rough, variance
 
-_ENOUGH = 1 << 18  # bins, over all halvings, after which one more tells nothing new
+_ENOUGH = 1 << 18  # total number of bins, over all halvings, beyond which another halving adds nothing
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _OnRough(Step, ABC):
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
         """Cut the rough counts, in order, into groups; no further budget."""
-        noisy = needed(rough)
+        noisy = require_rough(rough)
         h = noisy.values if order is None else noisy.values[order]
         rough_variance = float(np.max(variance(noisy.scale)))
         # With nothing left to estimate with, a total to come is worth nothing: means of the rough counts.
@@ -66,7 +66,6 @@ class Optimal(_OnRough):
             raise UsageError(f"penalty is 'published', 'auto' or 'cautious', not {self.penalty!r}.")
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Minimise the formula exactly."""
         ordered = bool((h[1:] >= h[:-1]).all())
         factor = 1.0 if self.penalty == "published" else self._factor(h, rough, final, ordered)
         while True:
@@ -103,7 +102,6 @@ class PowersOfTwo(_OnRough):
     formula: Formula = field(default_factory=Unbiased)
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Minimise the formula over sizes 1, 2, 4, ..."""
         from dphist.kernels.partition import changepoints
 
         return changepoints.powers_of_two(h, **_numbers(self.formula, rough, final, h.size))
@@ -116,7 +114,6 @@ class Greedy(_OnRough):
     formula: Formula = field(default_factory=Ahp)
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Join while joining costs less."""
         from dphist.kernels.partition import clusters
 
         return clusters.greedy(h, **_numbers(self.formula, rough, final, h.size))
@@ -127,7 +124,6 @@ class AhpGreedy(_OnRough):
     """AHP's greedy clusters with look-ahead and its rule for stopping (Zhang et al. 2014, Algorithm 3)."""
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Grow each cluster until no larger one could be better."""
         from dphist.kernels.partition import clusters
 
         return clusters.ahp_greedy(h, a=final)
@@ -138,7 +134,6 @@ class Empirical(_OnRough):
     """The exact best k groups for four rules of thumb for k, the cheapest of them (AHP Algorithm 2)."""
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Try square root, Sturges, Doane and Rice."""
         from dphist.kernels.partition import clusters
 
         return clusters.empirical(h, a=final)
@@ -159,7 +154,6 @@ class KdTree(_OnRough):
             raise UsageError(f"xi must be a number above 0, not {self.xi!r}.")
 
     def cut(self, h: Ints, rough: float, final: float) -> Ints:
-        """Split where the sum of squares falls most."""
         from dphist.kernels.partition import clusters
 
         return clusters.kd_splits(h, threshold=self.xi * rough)
