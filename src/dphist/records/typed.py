@@ -48,15 +48,12 @@ def register(connection: duckdb.DuckDBPyConnection, name: str, data: Any) -> Non
     """Let a table in memory be read by DuckDB under a name."""
     data = _doubles(data)
     raw = _raw(data)
-    if not raw:
-        connection.register(name, data)
-        return
-    handed = f"{name}_raw"
-    connection.register(handed, _handed(data, raw))
+    handed = f"{name}_handed"
+    connection.register(handed, _handed(data, raw) if raw else data)
     made = ", ".join(f"{how.made.format(_name(c))} AS {_name(c)}" for c, how in raw.items())
-    connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW {_name(name)} AS SELECT * REPLACE ({made}) FROM {_name(handed)}"
-    )
+    chosen = f"* REPLACE ({made})" if raw else "*"
+    # Always a view, for the same name may stand for other columns later.
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(name)} AS SELECT {chosen} FROM {_name(handed)}")
 
 
 def parquet_table(
