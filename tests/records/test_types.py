@@ -8,6 +8,7 @@ records are read, stop a count or get into a message.
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import math
 import os
@@ -756,7 +757,13 @@ def test_the_least_time_of_all_stops_nothing(tmp_path, unit, zone, holder):
             assert abs(tally([noon] * 3 + [far], outside) - before).sum() <= 1
 
 
-@pytest.mark.parametrize("dtype", ["string[python]", pd.StringDtype("python", na_value=np.nan)])
+def kinds_of_text():
+    yield "string[python]"
+    if "na_value" in inspect.signature(pd.StringDtype).parameters:  # since pandas 2.3
+        yield pd.StringDtype("python", na_value=np.nan)
+
+
+@pytest.mark.parametrize("dtype", list(kinds_of_text()))
 @pytest.mark.parametrize("categorical", [False, True])
 def test_half_a_character_in_a_column_of_text_is_one_record(dtype, categorical):
     def frame(cells: list[str]) -> pd.DataFrame:
