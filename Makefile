@@ -64,8 +64,12 @@ $(LOWEST)/.made: pyproject.toml constraints.txt .ci/lowest.py
 test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that are allowed
 	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow"
 
+# What rests on sqlglot, frames, drivers and the command line; DuckDB's lowest version is also the one of `make test`.
+OLD := tests/test_lowest.py $(patsubst %,tests/records/test_%.py,engines records times types) \
+	tests/cli/test_cli.py::test_methods_and_help_and_version
+
 lowest-engines: $(LOWEST)/.made  ## the tests of counting with those versions
-	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" tests/records
+	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" $(OLD)
 
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
 	@echo "==> ruff"
