@@ -212,6 +212,19 @@ def test_records_on_a_server_are_journaled_durably_by_default(tmp_path, monkeypa
     assert dphist.Ledger.open("dphist-ledger.db").spent("default") == Fraction(1, 2)
 
 
+def test_a_release_names_its_source_without_folders_hosts_or_passwords(tmp_path, monkeypatch):
+    from dphist import records
+    from dphist.privacy.counts import Counts
+
+    monkeypatch.setattr(records, "count", lambda data, domain, **_: Counts([1, 2], domain))
+    address = "postgresql://steward:right-horse@ward.example/patients"
+    for data, told in ((tmp_path / "visits.csv", "visits.csv"), (address, "postgresql")):
+        book = dphist.Ledger.open(tmp_path / f"{told}.db", create=True)
+        release = dphist.histogram(data, bins=2, range=(0, 4), column="x", epsilon=1, ledger=book)
+        assert release.provenance["source"] == told
+        assert book.entries()[0].what == f"{told}, x"
+
+
 def test_noise_too_wide_to_draw_is_refused_before_it_is_paid_for():
     ledger = dphist.MemoryLedger()
     with pytest.raises(UsageError, match="too small"):
