@@ -26,7 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -460,7 +460,7 @@ class _Progress:
     def start(cls, cells: int, todo: int, loud: bool) -> Iterator[_Progress]:
         """Show progress inside this context, and remove the bar at its end."""
         shown = cls(cells, todo, loud)
-        with shown._bar:
+        with nullcontext() if shown._bar.disable else shown._bar:  # rich 14 ends even one that is not shown
             yield shown
         if todo:
             shown.say(f"{shown._done} cells run, {shown._failed} failed")
