@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.error", description=__doc__)
     parser.add_argument("--data", type=Path, default=DPBENCH, help="folder of real histograms, .npy or .csv")
     parser.add_argument("--releases", type=int, default=40, help="of every method on every histogram")
-    parser.add_argument("--methods", default=",".join(METHODS), help="a comma list")
+    parser.add_argument("--methods", default=",".join(METHODS), help="a comma-separated list")
     parser.add_argument("--calibrate", default="0.05", help="the part of the budget that measures the errors")
     parser.add_argument("--jobs", type=int, default=-1, help="cells at once")
     parser.add_argument("--out", type=Path, help="a folder for coverage.md")

@@ -186,7 +186,7 @@ def test_scales_must_be_positive_and_fit_the_groups(scale):
 
 @pytest.mark.parametrize(("lo", "hi"), [(-1, 2), (2, 1), (0, 4)])
 def test_ranges_outside_the_bins_are_refused(lo, hi):
-    with pytest.raises(UsageError, match="no range"):
+    with pytest.raises(UsageError, match="not a range"):
         GroupTotals(Groups.singletons(3), 1.0).margin(lo, hi, level=0.95)
 
 

@@ -1,11 +1,14 @@
 """The documentation keeps up with the program: pages, index, links and examples."""
 
+import doctest
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import dphist
 from dphist.methods.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parent.parent
@@ -130,3 +133,65 @@ def test_examples_are_found_and_an_error_in_one_is_seen():
     (example,) = examples_of("words\n\n```python\nassert 1 == 2\n```\n\n```sh\nls\n```\n")
     with pytest.raises(AssertionError):
         exec(compile(example, "example", "exec"), {})
+
+
+# Everything in `dphist.__all__` is described with an example that runs, and so is every public method of the
+# classes that people hold in their hands. A method's example goes on from the example of its class.
+CLASSES = (dphist.Release, dphist.Plan, dphist.Ledger, dphist.MemoryLedger, dphist.Preview, dphist.Advice)
+FORMER = {"Release.load"}  # deprecated names, described by the warning that they give
+
+
+def methods_of(kind):
+    """Return the public methods of a class; properties only need a sentence."""
+    found = inspect.getmembers_static(kind, lambda x: inspect.isfunction(x) or isinstance(x, classmethod))
+    return {f"{kind.__name__}.{name}": getattr(kind, name) for name, _ in found if not name.startswith("_")}
+
+
+# A method that two classes inherit is tried on the first.
+METHODS = {each: (name, kind) for kind in CLASSES[::-1] for name, each in methods_of(kind).items()}
+METHODS = {name: (kind, each) for each, (name, kind) in METHODS.items() if name not in FORMER}
+NAMES = {name: getattr(dphist, name) for name in dphist.__all__ if name != "CATALOGUE"}
+
+
+def run_examples(text, given, name):
+    """Run the examples of a docstring; return how many there are and what failed."""
+    test = doctest.DocTestParser().get_doctest(text or "", given, name, None, 0)
+    test.globs = given  # and not a copy: the next examples go on with what these define
+    said = []
+    result = doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    return result.attempted, "".join(said)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DPHIST_LEDGER", raising=False)
+    return {"dphist": dphist}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_has_an_example_that_runs(name, elsewhere):
+    attempted, failed = run_examples(inspect.getdoc(NAMES[name]), elsewhere, name)
+    assert attempted and not failed, failed or f"{name} has no example"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_public_method_has_an_example_that_runs(name, elsewhere):
+    kind, method = METHODS[name]
+    run_examples(inspect.getdoc(kind), elsewhere, kind.__name__)
+    attempted, failed = run_examples(inspect.getdoc(method), elsewhere, name)
+    assert attempted and not failed, failed or f"{name} has no example"
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_public_property_is_described(kind):
+    properties = inspect.getmembers_static(kind, lambda x: isinstance(x, property) or hasattr(x, "attrname"))
+    assert not [name for name, each in properties if not name.startswith("_") and not each.__doc__]
+
+
+def test_an_example_that_fails_is_seen():
+    assert run_examples(">>> 1 + 1\n2\n", {}, "good") == (1, "")
+    attempted, failed = run_examples(">>> 1 + 1\n3\n", {}, "wrong")
+    assert attempted == 1 and "Expected" in failed
+    assert run_examples("Without any example.", {}, "none") == (0, "")

@@ -175,11 +175,11 @@ def test_a_value_that_looks_like_an_old_option_is_left_alone():
     assert "is called" not in told.stderr
 
 
-@pytest.mark.parametrize("name", ["_common.renamed", "planning.advise", "planning.plan", "planning.shapes"])
+@pytest.mark.parametrize("name", ["_common.renamed", "planning.shapes"])
 def test_the_examples_in_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("DPHIST_LEDGER", raising=False)
-    done = doctest.testmod(importlib.import_module(f"dphist.{name}"))
+    done = doctest.testmod(importlib.import_module(f"dphist.{name}"), extraglobs={"dphist": dphist})
     assert done.failed == 0 < done.attempted
 
 

@@ -11,7 +11,14 @@
     │   └── ReleaseFileError  a release file that is damaged or not ours                  exit 4
     └── PrivacyError          what was asked for would break the guarantee                exit 5
 
-Every message says what was found and what to do next. No message contains an exact count.
+Every message says what is wrong and what to do next. No message contains an exact count or a value of a
+record.
+
+>>> try:
+...     dphist.histogram([23, 35], bins=12, epsilon=1)
+... except dphist.errors.UsageError as error:
+...     print(str(error)[:38], error.exit_code)
+range is needed with a number of bins. 2
 """
 
 from __future__ import annotations
@@ -33,7 +40,7 @@ __all__ = [
 
 
 class DphistError(Exception):
-    """The root: catching it catches everything this package raises on purpose."""
+    """The base class of every exception that this package raises on purpose."""
 
     exit_code = 1
 
@@ -75,7 +82,7 @@ class PrivacyError(DphistError, ValueError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that names near misses of a word, or lists what there is."""
+    """Return a sentence that names similar words, or lists the known words."""
     choices = sorted(known)
     near = difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
     if not near:

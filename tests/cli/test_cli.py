@@ -625,8 +625,8 @@ def test_a_column_is_needed(here):
 
 
 def test_a_large_epsilon_is_warned_of(here):
-    assert "almost no doubt" in dphist(*PUBLISH, "--epsilon", "11", "--dry-run").stderr
-    assert "no doubt" not in dphist(*PUBLISH, "--epsilon", "10", "--dry-run").stderr
+    assert "hardly protects a single record" in dphist(*PUBLISH, "--epsilon", "11", "--dry-run").stderr
+    assert "hardly protects" not in dphist(*PUBLISH, "--epsilon", "10", "--dry-run").stderr
 
 
 def test_a_grid_is_summed_up_and_asked(here):

@@ -169,8 +169,8 @@ def test_a_date_in_a_range_is_told_what_to_do(here):
 def test_methods_that_do_the_same_are_named():
     found = package.advise(4, records=2000, epsilon=1, methods=["identity", "hb"], like="smooth")
     assert len(found.rows) == 1
-    assert "hb does exactly the same here as identity." in found.words() or (
-        "identity does exactly the same here as hb." in found.words()
+    assert "hb has exactly the same error here as identity." in found.words() or (
+        "identity has exactly the same error here as hb." in found.words()
     )
 
 

@@ -312,7 +312,7 @@ def test_lines_that_are_no_record_are_told(tmp_path):
     path.write_bytes(b"age\n5\n\n\n6\n")  # of one column, an empty line is a record
     found = check(path, AGES, columns="age")
     assert (found.read, found.missing, found.lines_left_out) == (4, 2, 0)
-    assert "no record" not in repr(found)
+    assert "not records" not in repr(found)
     path = tmp_path / "r.jsonl"
     path.write_bytes(b'{"age": 5}\n[1]\n\nnull\n{"age": \n6}\n {"age": 7}\n{"age": "' + long + b'"}\n')
     found = check(path, AGES, columns="age")

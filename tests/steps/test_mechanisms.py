@@ -158,7 +158,7 @@ class TestPipelines:
                 return np.argsort(rough.values)
 
         with pytest.raises(
-            UsageError, match="Sorted looks at rough counts and initialize.Nothing makes none"
+            UsageError, match="Sorted needs rough counts, and initialize.Nothing measures none"
         ):
             Pipeline(order=Sorted())
 

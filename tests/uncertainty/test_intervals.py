@@ -210,7 +210,7 @@ def test_a_method_that_hides_nothing_keeps_all_of_its_budget(method):
     [
         ("efpa", "0.05", "cannot be calibrated"),
         ("dawa", "1.5", "between 0 and 1"),
-        ("dawa", 1, "part of the budget"),
+        ("dawa", 1, "fraction of the budget"),
         ("dawa", "much", "between 0 and 1"),
     ],
 )

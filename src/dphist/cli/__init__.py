@@ -1,4 +1,4 @@
-"""The command line: results on stdout, everything else on stderr, an exit code that says what went wrong.
+"""The command line: results on stdout, everything else on stderr, and an exit code for each kind of error.
 
 Nothing here replaces records, a ledger or a release that was paid for, and no interrupt leaves half a file.
 """

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 def advise(
     bins: Annotated[str, typer.Option(help="Number of bins.")],
-    records: Annotated[str, typer.Option(help="About how many records there are, such as 1e6.")],
-    epsilon: Annotated[str | None, typer.Option(help="What will the error be at this budget?")] = None,
+    records: Annotated[str, typer.Option(help="Approximate number of records, such as 1e6.")],
+    epsilon: Annotated[
+        str | None, typer.Option(help="Privacy budget for which to predict the error.")
+    ] = None,
     error: Annotated[
         str | None,
-        typer.Option(help="Or: what budget buys this mean error per query? Records, or 2% of a mean answer."),
+        typer.Option(help="Or the mean error per query to reach, in records or as 2% of a mean answer."),
     ] = None,
     workload: Annotated[
         str, typer.Option(help="The queries that matter, such as points or ranges.")
@@ -42,25 +44,27 @@ def advise(
     like: Annotated[
         str | None,
         typer.Option(
-            help="What the data may look like: a shape (dphist shapes), an earlier release (.json, "
+            help="Expected shape of the data: a name (dphist shapes), an earlier release (.json, "
             ".parquet), or public counts (.npy, .csv). Default: several shapes."
         ),
     ] = None,
     y_bins: Annotated[str | None, typer.Option(help="Number of bins of a second column.")] = None,
     max_contributions: Annotated[
-        int, typer.Option(help="Records counted per person; the others are left out.")
+        int, typer.Option(help="Number of records counted per person; the others are left out.")
     ] = 1,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAMES", help="Compare only these methods; a comma list, or repeated."),
+        typer.Option(
+            metavar="NAMES", help="Compare only these methods: a comma-separated list, or repeated."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Picture of error against epsilon: .png, .svg or .html.")
+        Path | None, typer.Option(help="File for a chart of error against epsilon: .png, .svg or .html.")
     ] = None,
     overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say which method to take, and what error to expect of it; reads no private data, spends nothing."""
+    """Recommend a method and predict its error by simulation; reads no private data, spends nothing."""
     from dphist.domain import Domain, Integers
     from dphist.planning.advise import advise as ask
 
@@ -102,7 +106,7 @@ def advise(
 
 
 def _next(advice: Advice, bins: str, y_bins: str | None, at_most: int) -> str:
-    """Return the command that does what is advised."""
+    """Return the command that publishes with the recommended method."""
     words = ["dphist", "publish", "DATA", "--column", "COLUMN", "--bins", bins, "--range", "LO", "HI"]
     words += [] if y_bins is None else ["--y-column", "COLUMN", "--y-bins", y_bins, "--y-range", "LO", "HI"]
     words += [] if at_most == 1 else ["--unit", "PERSON", "--max-contributions", str(at_most)]

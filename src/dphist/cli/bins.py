@@ -1,4 +1,4 @@
-"""The bins of a plan, as flags of the command line say them."""
+"""The bins of a plan, from the options of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_flags(
     y_bins: str | None,
     y_range: tuple[str, str] | None,
 ) -> None:
-    """Refuse flags that do not go together, in the words of the command line."""
+    """Refuse options that contradict each other, naming them as on the command line."""
     if column is None:
         raise UsageError("--column is needed: the column to count, or an SQL expression of columns.")
     grid = {"--y-column": y_column, "--y-bins": y_bins, "--y-range": y_range}
@@ -32,7 +32,7 @@ def make_bins(
     y_bins: str | None,
     y_span: tuple[str, str] | None,
 ) -> dict[str, Any]:
-    """Return the bins of a plan from whichever of the options was given."""
+    """Return the bins of a plan from the options that were given."""
     from dphist.domain import Domain, make_axis
 
     given = [o for o, v in (("--bins", bins), ("--categories", categories)) if v]

@@ -1,4 +1,4 @@
-"""The command before the first release: what becomes of every record, for the steward's eyes only."""
+"""The command before the first release: how many records would be counted, for the data steward alone."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def check(
     encoding: options.Encoding = "utf-8",
     decimal: options.Decimal = ".",
 ) -> None:
-    """Tell what becomes of the records of DATA, before the first release: NOT PRIVATE, spends nothing.
+    """Count which records of DATA would be used and which not, before the first release: NOT PRIVATE.
 
-    How many would be counted, and why the others would not: exact counts, for the steward's eyes only.
+    The result gives exact counts, for the data steward alone: how many records would be counted, and why the
+    others would not. Spends nothing.
     """
     from dphist.planning.plan import make_domain
     from dphist.records.check import check as sort_records

@@ -38,7 +38,7 @@ class Command(TyperCommand):
     """A command whose flags are listed without a type, and whose options are given once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; of an option that takes one value, all but the last would be lost."""
+        """Read the arguments; refuse a repeated option that takes one value."""
         args = self._renamed(ctx, args)
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option in {id(o): o for o in order if order.count(o) > 1}.values():
@@ -52,7 +52,7 @@ class Command(TyperCommand):
         return _bare(super().get_params(ctx))
 
     def _renamed(self, ctx: Any, args: list[str]) -> list[str]:
-        """Return the arguments with the options' names of today, and say which were old."""
+        """Return the arguments with former option names replaced, and warn about each."""
         known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         end = args.index("--") if "--" in args else len(args)
         for at, word in enumerate(args[:end]):
@@ -87,7 +87,7 @@ def _bare(parameters: list[Any]) -> list[Any]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt that knows what to say."""
+    """An interrupt with its own message."""
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def warnings_said() -> Iterator[None]:
-    """Say on stderr what the library warns of, at once."""
+    """Print warnings of the library on stderr at once."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *rest, **more: say(f"warning: {message}")
@@ -131,7 +131,7 @@ def warnings_said() -> Iterator[None]:
 
 
 def listed(texts: list[str] | None) -> list[str]:
-    """Return what an option lists, by commas or by being repeated."""
+    """Return the values of an option that is repeated or holds a comma-separated list."""
     return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
 
 
@@ -142,7 +142,7 @@ def amount(value: Fraction) -> str:
 
 
 def to_float(text: str, name: str) -> float:
-    """Return the number that an option says."""
+    """Return the number that an option holds."""
     try:
         return float(text)
     except ValueError:
@@ -150,7 +150,7 @@ def to_float(text: str, name: str) -> float:
 
 
 def to_whole(text: str, name: str) -> int:
-    """Return the whole number that an option says."""
+    """Return the integer that an option holds."""
     try:
         return int(text)
     except ValueError:
@@ -158,7 +158,7 @@ def to_whole(text: str, name: str) -> int:
 
 
 def show_release(release: Release) -> None:
-    """Print a release as a table, thinned out to a screenful; of a grid, its total."""
+    """Print a release as a table of at most a screenful; for a grid print its total."""
     show(repr(release))
     _show_values(release)
     if release.bounding:
@@ -198,7 +198,7 @@ def _show_values(release: Release) -> None:
 
 
 def screen_width(otherwise: int) -> int:
-    """Return how wide the screen is; what is piped has no screen."""
+    """Return the width of the screen, or ``otherwise`` without a terminal."""
     from rich.console import Console
 
     console = Console()

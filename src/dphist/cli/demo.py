@@ -50,7 +50,7 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
 
 
 def _own_ledger(out: Path) -> Ledger:
-    """Return the ledger of a folder that is new, empty or left by an earlier demo: nobody else's files."""
+    """Return the ledger of a folder that is new, empty or from an earlier demo; refuse any other folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         foreign = any(out.iterdir()) and not (out / "ledger.db").exists()
@@ -62,7 +62,7 @@ def _own_ledger(out: Path) -> Ledger:
 
 
 def _flights(packed: Path, out: Path) -> Path:
-    """Return the flights as a Parquet file, made anew: a file found there might hold anything."""
+    """Return the flights as a new Parquet file; an existing file is never trusted."""
     import duckdb
 
     source, partial, target = (

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 FEW = 5  # trials of which a t-test makes little
 
-Jobs = Annotated[int, typer.Option(help="Runs at once; -1 is one per core.")]
+Jobs = Annotated[int, typer.Option(help="Number of parallel runs; -1 for one per core.")]
 Backend = Annotated[
-    str | None, typer.Option(help="Where they run, in joblib's words, such as dask; default this machine.")
+    str | None, typer.Option(help="Backend of joblib that runs them, such as dask; default: this machine.")
 ]
 Quiet = Annotated[bool, typer.Option("--no-progress", help="Do not show progress.")]
 
@@ -56,23 +56,23 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="From dphist methods, or all; a comma list, or repeated. Default: as advise.",
+            help="Methods, or all: a comma-separated list, or repeated. Default: as advise.",
         ),
     ] = None,
     epsilon: Annotated[
         list[str] | None,
-        typer.Option(metavar="VALUES", help="A comma list, or repeated. Default: 0.1,1"),
+        typer.Option(metavar="VALUES", help="A comma-separated list, or repeated. Default: 0.1,1"),
     ] = None,
     workload: Annotated[str, typer.Option(help="The queries that matter: points, ranges, ...")] = "points",
     trials: Annotated[int, typer.Option(help="Runs of each method on each dataset.")] = 10,
-    samples: Annotated[int, typer.Option(help="Samples of made-up data that the trials share.")] = 5,
+    samples: Annotated[int, typer.Option(help="Number of samples of made-up data among the trials.")] = 5,
     metric: Annotated[
         str, typer.Option(help="mean_absolute, mean_squared, max_absolute, scaled or kl.")
     ] = "mean_absolute",
     jobs: Jobs = -1,
     backend: Backend = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for picture, page and rows; the same again goes on.")
+        Path | None, typer.Option(help="Folder for chart, page and rows; the same command again resumes.")
     ] = None,
     as_json: JsonFlag = False,
     no_progress: Quiet = False,
@@ -128,7 +128,7 @@ def shapes(as_json: JsonFlag = False) -> None:
 
 @contextmanager
 def _resumable(out: Path | None) -> Iterator[None]:
-    """Let an interrupt say what is kept and how to go on, and nothing else."""
+    """Print on an interrupt what is saved and how to resume, and nothing else."""
     with warnings.catch_warnings():
         # joblib's advice on tasks that are cut short, which here is what was asked for.
         warnings.filterwarnings("ignore", message=".*still being processed", category=UserWarning)
@@ -141,7 +141,7 @@ def _resumable(out: Path | None) -> Iterator[None]:
 
 
 def _show(made: Comparison) -> None:
-    """Print the rankings, and where there are several what they come to."""
+    """Print the rankings, and a summary if there are several."""
     from dphist.lab.compare import METRICS
     from dphist.lab.page import ratio
 

@@ -1,4 +1,4 @@
-"""The commands that show, create, limit and export the record of what was spent."""
+"""The commands that show, create, limit and export a ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilo
 
 app = typer.Typer(
     cls=Commands,
-    help="Show, create, limit and export the record of what was spent.",
+    help="Show, create, limit and export a ledger, the journal of all charges.",
     invoke_without_command=True,
 )
 LedgerPath = Annotated[Path | None, typer.Argument(help="Ledger file; dphist-ledger.db by default.")]
@@ -45,7 +45,7 @@ def ledger_show(
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what was spent, when and on what, and what is left."""
+    """Show the charges of each dataset and the budget that is left."""
     from dphist.privacy.ledger import to_json
     from dphist.release.show import short_id
 
@@ -76,8 +76,10 @@ def ledger_show(
 
 @app.command("create", cls=Command)
 def ledger_create(
-    file: Annotated[Path, typer.Argument(help="The ledger file to make.")],
-    limit: Annotated[str | None, typer.Option(help="The most this dataset may ever spend.")] = None,
+    file: Annotated[Path, typer.Argument(help="The ledger file to create.")],
+    limit: Annotated[
+        str | None, typer.Option(help="Limit on the sum of all charges to this dataset.")
+    ] = None,
     dataset: Annotated[str, typer.Option(help="The dataset's name.")] = "default",
 ) -> None:
     """Create a ledger, with a limit if one is given."""
@@ -98,10 +100,10 @@ def ledger_create(
 @app.command("limit", cls=Command)
 def ledger_limit(
     file: Annotated[Path, typer.Argument(help="The ledger file.")],
-    value: Annotated[str, typer.Argument(help="The new limit, or none.")],
+    value: Annotated[str, typer.Argument(help="The new limit, or the word none.")],
     dataset: Annotated[str, typer.Option(help="The dataset's name.")] = "default",
 ) -> None:
-    """Set the most a dataset may ever spend; the change itself is journaled."""
+    """Set the limit on the sum of all charges to a dataset; the change itself is journaled."""
     new = None if value.casefold() == "none" else value
     show(f"{dataset!r}: {Ledger.open(file).set_limit(dataset, new)}")
 
@@ -120,7 +122,7 @@ def ledger_export(
 
 
 def ledger_path(file: Path | None) -> Path:
-    """Return the ledger that is named, of $DPHIST_LEDGER, or the default."""
+    """Return the path of the named ledger, of $DPHIST_LEDGER, or of the default ledger."""
     from dphist.planning.plan import DEFAULT_LEDGER
 
     return file or Path(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER))
@@ -132,7 +134,7 @@ def may_make(account: Path, *, named: Path | None) -> bool:
 
 
 def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledger:
-    """Return a ledger that exists and knows the dataset, if one is named."""
+    """Return an existing ledger, after checking that it contains the dataset if one is named."""
     book = Ledger.open(ledger_path(file), read_only=read_only)
     known = book.datasets()
     if dataset is not None and dataset not in known:
@@ -142,7 +144,7 @@ def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledge
 
 
 def budget_line(book: Ledger, dataset: str) -> str:
-    """Return in words what was spent and what is left."""
+    """Return a sentence with the spent and the remaining budget."""
     spent, limit, note = book.spent(dataset), book.limit(dataset), mixed(units(book, dataset))
     note = f"\n  note: that {note}" if note else ""
     if limit is None:
@@ -161,7 +163,7 @@ def units(book: LedgerLike, dataset: str) -> list[str]:
 
 
 def mixed(units: list[str]) -> str:
-    """Return a word about a sum of charges that protect different units.
+    """Return a note about a sum of charges that protect different units.
 
     However many records of a person each of them counts, charges for one column of persons all protect the
     whole person, so that their sum bounds what a person loses.
@@ -175,6 +177,6 @@ def mixed(units: list[str]) -> str:
 
 
 def _near(path: Path) -> Path:
-    """Return a path as a person here would write it."""
+    """Return a path relative to the current folder if it lies inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,4 +1,4 @@
-"""The commands that spend nothing: query and plot a release, list and audit methods, the demo."""
+"""The commands query, plot, methods, audit and demo."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def query(
         list[str],
         typer.Argument(
             metavar="PART",
-            help="Two bin edges LO HI (the upper is not included); labels; or of a grid XLO XHI YLO YHI.",
+            help="Two bin edges LO HI (HI is excluded), or labels; for a grid XLO XHI YLO YHI.",
         ),
     ],
     level: Annotated[float, typer.Option(help="Confidence level of the interval.")] = 0.95,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer how many records lie between LO and HI, with its error; free, as often as you like."""
+    """Answer how many records lie between LO and HI, with a confidence interval; spends nothing."""
     from dphist.release import load
     from dphist.release.show import short_id
 
@@ -49,7 +49,7 @@ def query(
 
 
 def _ask(release: Release, part: list[str], level: float) -> Estimate:
-    """Return the answer to a query whose parts stand one after the other, axis by axis."""
+    """Return the answer to a query whose parts are listed axis by axis."""
     axes = release.domain.axes
     labelled = [axis.kind == "categories" for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
@@ -79,10 +79,12 @@ def _ends(axis: Axis, lo: str, hi: str) -> tuple[Any, Any]:
 
 def plot(
     release: Annotated[Path, typer.Argument(help="A saved release.")],
-    out: Annotated[Path, typer.Argument(help="Picture: .png, .svg or .html.")],
-    log: Annotated[bool, typer.Option("--log", help="Logarithmic counts.")] = False,
+    out: Annotated[Path, typer.Argument(help="File for the chart: .png, .svg or .html.")],
+    log: Annotated[bool, typer.Option("--log", help="Draw counts on a logarithmic axis.")] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the error band.")] = 0.95,
-    joint: Annotated[bool, typer.Option("--joint", help="A band that holds for all bins at once.")] = False,
+    joint: Annotated[
+        bool, typer.Option("--joint", help="Draw the band that holds simultaneously for all bins.")
+    ] = False,
     overwrite: OverwriteFlag = False,
 ) -> None:
     """Draw a saved release with its error band."""
@@ -98,7 +100,7 @@ def plot(
 
 
 def methods(as_json: JsonFlag = False) -> None:
-    """List the catalogue: every method with what it does and who published it."""
+    """List every method with a description and its citation."""
     from dphist.methods.catalogue import CATALOGUE
 
     known = CATALOGUE.values()
@@ -111,17 +113,20 @@ def methods(as_json: JsonFlag = False) -> None:
 
 
 def audit(
-    method: Annotated[str, typer.Argument(help="A name from: dphist methods")],
-    epsilon: Annotated[str, typer.Option(help="What the method shall promise.")] = "1",
-    trials: Annotated[int, typer.Option(help="Runs on each of two neighbours; more see more.")] = 15_000,
-    plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
+    method: Annotated[str, typer.Argument(help="Name of a method; dphist methods lists them.")],
+    epsilon: Annotated[str, typer.Option(help="The epsilon that the method claims.")] = "1",
+    trials: Annotated[
+        int,
+        typer.Option(help="Runs on each of two neighbouring data sets; more runs find smaller violations."),
+    ] = 15_000,
+    plot: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .html.")] = None,
     overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try to refute a method's promise: lower bounds on what it loses, from simulated runs alone.
+    """Try to refute a method's privacy claim: lower bounds on its epsilon, from simulated runs alone.
 
-    Each question that it asks of the data is audited by itself, then all that it publishes, up to the first
-    that is refuted. Exit code 5 if one is, which of no method here should ever happen.
+    Each query that the method asks of the data is audited separately, then its whole output, up to the first
+    violation. The exit code is 5 if there is one, which should never happen for a method of the catalogue.
     """
     from dphist.charts.picture import overlap_chart
     from dphist.planning.audit_method import audit_method
@@ -163,7 +168,7 @@ def audit(
 
 
 def _summary(part: str, found: Audit) -> dict[str, Any]:
-    """Return an audit as plain values."""
+    """Return an audit as plain values for JSON."""
     return {
         "part": part,
         "claim": float(found.claim),
@@ -183,7 +188,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("dphist-demo"),
     epsilon: Annotated[str, typer.Option(help="The privacy budget.")] = "0.01",
 ) -> None:
-    """Publish 336,776 real flights (public data), and leave release, picture and ledger behind."""
+    """Publish 336,776 real flights (public data); writes a release, charts and a ledger."""
     from dphist.cli import demo
 
     demo.run(out, epsilon=epsilon, say=say, show=show_release)

@@ -1,4 +1,4 @@
-"""The options that say which records are meant and what their bins are, shared by the commands that read."""
+"""The options that select records and declare bins, shared by the commands that read data."""
 
 from __future__ import annotations
 
@@ -6,29 +6,40 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[str, typer.Argument(help="CSV, TSV, JSON lines or Parquet; a path, a glob or a folder.")]
+Data = Annotated[
+    str, typer.Argument(help="CSV, TSV, JSON lines, Parquet or a database; a file, a glob or a folder.")
+]
 Column = Annotated[str | None, typer.Option(help="Column to count, or an SQL expression of columns.")]
 Bins = Annotated[str | None, typer.Option(help="Number of equal bins, with --range; or edges: 0,18,65,120")]
 Range = Annotated[
     tuple[str, str] | None,
-    typer.Option("--range", metavar="LO HI", help="Smallest and largest possible value: public knowledge."),
+    typer.Option(
+        "--range", metavar="LO HI", help="Smallest and largest possible value, from public knowledge."
+    ),
 ]
-YColumn = Annotated[str | None, typer.Option(help="Second column, for a grid.")]
+YColumn = Annotated[str | None, typer.Option(help="Second column, for a two-dimensional histogram.")]
 YBins = Annotated[str | None, typer.Option(help="Number of bins of the second column.")]
-YRange = Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Its range.")]
+YRange = Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Range of the second column.")]
 Labels = Annotated[str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')]
 Where = Annotated[str | None, typer.Option(help="Count only records that meet this SQL condition.")]
-Beyond = Annotated[str, typer.Option(help="Records beyond the range: drop or clip.")]
-Unit = Annotated[str | None, typer.Option(help="Column that names a person; default one record.")]
-MaxContributions = Annotated[int, typer.Option(help="Records counted per person; the others are left out.")]
+Beyond = Annotated[str, typer.Option(help="What happens to records outside the range: drop or clip.")]
+Unit = Annotated[
+    str | None,
+    typer.Option(help="Column that identifies a person, who is then protected; default: one record."),
+]
+MaxContributions = Annotated[
+    int, typer.Option(help="Number of records counted per person; the others are left out.")
+]
 Table = Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")]
-TimeZone = Annotated[str | None, typer.Option(help="Whose clock --where and --column follow; default UTC.")]
+TimeZone = Annotated[
+    str | None, typer.Option(help="Time zone of expressions in --where and --column; default UTC.")
+]
 WellFormed = Annotated[
     bool,
     typer.Option(
         "--well-formed",
-        help="Declare that a correct program wrote every record: newlines in CSV quotes, JSON arrays.",
+        help="Declare that a correct program wrote every record: allows newlines in quotes, JSON arrays.",
     ),
 ]
-Encoding = Annotated[str, typer.Option(help="What text files are written in: latin-1, utf-16, ...")]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files, such as latin-1 or utf-16.")]
 Decimal = Annotated[str, typer.Option(metavar="MARK", help="Decimal mark of numbers in CSV: . or ,")]

@@ -1,4 +1,4 @@
-"""Where results may go: never over records, a ledger or each other."""
+"""Checks of output files: results never replace records, a ledger or each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from dphist.errors import OutputError
 
-OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Let the picture replace a file.")]
+OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Let the chart replace an existing file.")]
 RELEASES, PICTURES = (".json", ".csv", ".parquet"), (".png", ".svg", ".html", ".vl.json")
 
 
@@ -51,7 +51,7 @@ def _data_files(data: str) -> Iterable[Path]:
 
 
 def _would_be_read(data: str, place: Path) -> bool:
-    """Return whether a new file would be among the records that a folder or a glob stands for."""
+    """Return whether a new file would become part of the records in a folder or a glob."""
     path = Path(data)
     if path.is_dir():
         return place.resolve().is_relative_to(path.resolve())
@@ -76,7 +76,7 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def check_writable(path: Path, endings: tuple[str, ...]) -> None:
-    """Refuse a place that cannot take the result, before anything is charged."""
+    """Refuse a file that cannot be written, before anything is charged."""
     if not path.name.lower().endswith(endings):
         raise OutputError(f"{path}: the ending must be one of {', '.join(endings)}.")
     if path.is_dir():

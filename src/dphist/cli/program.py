@@ -1,4 +1,4 @@
-"""All commands, and how an error of ours becomes one clear message and its exit code."""
+"""All commands, and the translation of errors into one message and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that spends: publish a private histogram, and lose nothing that was paid for."""
+"""The command that publishes a private histogram; a release that is paid for is never lost."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ def publish(
     outside: options.Beyond = "drop",
     unit: options.Unit = None,
     max_contributions: options.MaxContributions = 1,
-    method: Annotated[str, typer.Option(help="A name from: dphist methods")] = "identity",
+    method: Annotated[str, typer.Option(help="Name of a method; dphist methods lists them.")] = "identity",
     calibrate: Annotated[
         str | None,
         typer.Option(
-            metavar="PART",
-            help="Of epsilon: buys intervals where bins share a value. Default: 0.05 for methods that group "
-            "bins; 0 for none.",
+            metavar="FRACTION",
+            help="Fraction of epsilon spent on measuring bias, to get intervals for grouped bins. Default: "
+            "0.05 for methods that group bins; 0 measures nothing.",
         ),
     ] = None,
     workload: Annotated[
         str, typer.Option(help="The queries that matter, such as points or ranges.")
     ] = "points",
     post: Annotated[
-        str, typer.Option(help="Presentable values beside the raw: none, nonneg, integer.")
+        str,
+        typer.Option(help="Post-processing of the values: none, nonneg or integer; the raw values are kept."),
     ] = "none",
     table: options.Table = None,
     timezone: options.TimeZone = None,
@@ -69,19 +70,19 @@ def publish(
     encoding: options.Encoding = "utf-8",
     decimal: options.Decimal = ".",
     ledger: Annotated[
-        Path | None, typer.Option(help="Ledger file; make one with: dphist ledger create")
+        Path | None, typer.Option(help="Ledger file, created with: dphist ledger create")
     ] = None,
-    dataset: Annotated[str, typer.Option(help="Whose budget in the ledger this is.")] = "default",
-    out: Annotated[Path | None, typer.Option(help="Where the release goes: .json, .csv or .parquet.")] = None,
+    dataset: Annotated[str, typer.Option(help="Dataset that is charged in the ledger.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="File for the release: .json, .csv or .parquet.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let --out and --plot replace files that exist.")
+        bool, typer.Option("--overwrite", help="Let --out and --plot replace existing files.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .html.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .html.")] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Check the options, the method, the places and the ledger; open no data, spend nothing.",
+            help="Check options, method, output files and ledger; reads no data, spends nothing.",
         ),
     ] = False,
     as_json: JsonFlag = False,
@@ -110,10 +111,7 @@ def publish(
         decimal=decimal,
     )
     if plan.budget > api.LARGE_EPSILON:
-        say(
-            f"warning: epsilon {amount(plan.budget)} leaves almost no doubt about a single record. "
-            f"{api.COMMON_EPSILONS}"
-        )
+        say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
     account, target = ledger_path(ledger), Path("release.json") if out is None else out
     fresh = may_make(account, named=ledger)
     check_places(data, account, target, plot)
@@ -162,7 +160,7 @@ def publish(
 
 
 def _prepare(plan: Plan, plot: Path | None) -> None:
-    """Compile and import what comes after the charge, so that none of it can fail there."""
+    """Compile and import what the steps after the charge need, so that nothing can fail there."""
     import rich.table  # noqa: F401 - the release is shown in one
 
     if plot is not None:
@@ -174,7 +172,7 @@ def _prepare(plan: Plan, plot: Path | None) -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Save without listening to Ctrl-C: what is paid for is worth the milliseconds."""
+    """Ignore Ctrl-C for the milliseconds in which a release that is paid for is saved."""
     if threading.current_thread() is not threading.main_thread():  # which no Ctrl-C reaches
         yield
         return
@@ -186,7 +184,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple[Path, bool]:
-    """Save a release that is paid for; if its place fails now, any other place is better than losing it.
+    """Save a release that is paid for; if its file cannot be written, save it elsewhere.
 
     Returns:
         Where it is, and whether that is where it was meant to be.
@@ -211,7 +209,7 @@ def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple
 
 
 def _unsaved(books: list[Ledger], dataset: str, before: Fraction) -> str:
-    """Return what an interrupt has to say where nothing is saved: the journal knows what was charged."""
+    """Return the message of an interrupt before the release is saved, with what was charged."""
     try:
         charged = books[0].spent(dataset) - before if books else Fraction(0)
     except DphistError:
@@ -222,20 +220,20 @@ def _unsaved(books: list[Ledger], dataset: str, before: Fraction) -> str:
 
 
 def _safe(plan: Plan, saved: Path, plot: Path | None) -> str:
-    """Return what an interrupt has to say of a release that is saved."""
+    """Return the message of an interrupt after the release is saved."""
     safe = f"interrupted; the release is safe in {saved}, and epsilon {amount(plan.budget)} was charged."
     return safe if plot is None or plot.exists() else safe + _later(saved, plot)
 
 
 def _later(saved: Path, plot: Path) -> str:
-    """Return how a saved release is drawn."""
+    """Return the command that draws a saved release."""
     if saved.suffix.lower() == ".csv":
         return ""
     return f" Draw it with: dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
 
 
 def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool) -> bool:
-    """Draw a release that is saved, or say how to do it later."""
+    """Draw a saved release, or print the command that draws it later."""
     try:
         check_free(plot, overwrite=overwrite)  # it may have come meanwhile
         release.plot(plot, overwrite=overwrite)
@@ -249,7 +247,7 @@ def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool) -> bool
 def _show_plan(
     plan: Plan, data: str, account: Path, dataset: str, target: Path, as_json: bool, *, fresh: bool
 ) -> None:
-    """Ask the ledger, which is not made, and print what would happen."""
+    """Ask the ledger, without creating it, and print what would happen."""
     book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     book.check(plan.budget, dataset=dataset)
     left = book.remaining(dataset)

@@ -1,4 +1,4 @@
-"""The command that compiles everything ahead, reading and methods, so that no later run waits for it."""
+"""The command that compiles all kernels ahead, so that later runs start at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BINS, _SIDE = 64, 16
 
 
 def warm() -> None:
-    """Compile every method now, which takes some minutes, so that no later run waits for it."""
+    """Compile every method now, which takes some minutes, so that later runs start at once."""
     from dphist.methods.catalogue import CATALOGUE
     from dphist.records.lines import compile_loops
 

@@ -29,7 +29,12 @@ _FEW = 3  # up to this many values are written by hand; more could be records pa
 
 @dataclass(frozen=True, kw_only=True)
 class Regular:
-    """Evenly spaced bins, with the very edges of ``numpy.linspace(lo, hi, bins + 1)``."""
+    """Equal bins, with exactly the edges of ``numpy.linspace(lo, hi, bins + 1)``.
+
+    >>> axis = dphist.Regular(lo=0, hi=120, bins=12)
+    >>> axis.n, axis.names()[-1]
+    (12, '[110, 120]')
+    """
 
     kind: ClassVar[str] = "regular"
     lo: float
@@ -43,7 +48,7 @@ class Regular:
             raise UsageError(f"bins must be at least 1, not {bins}.")
         check_size(bins)
         if not lo < hi:
-            raise UsageError(f"range must rise: {lo!r} is not below {hi!r}.")
+            raise UsageError(f"range must increase: {lo!r} is not below {hi!r}.")
         if not math.isfinite(hi - lo):
             raise UsageError(f"the range {lo!r} to {hi!r} is too wide for double precision.")
         # Neighbouring edges must differ after rounding; twice the coarsest spacing is enough.
@@ -77,7 +82,11 @@ class Regular:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """Bins between given, rising edges."""
+    """Bins between increasing edges.
+
+    >>> dphist.Variable([0, 18, 65, 120]).names()
+    ['[0, 18)', '[18, 65)', '[65, 120]']
+    """
 
     kind: ClassVar[str] = "variable"
     edges: NDArray[np.float64]
@@ -114,7 +123,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Integers:
-    """One bin per whole number from low to high, both included."""
+    """One bin per integer from low to high, both included.
+
+    >>> dphist.Integers(1, 6).n
+    6
+    """
 
     kind: ClassVar[str] = "integers"
     low: int
@@ -125,7 +138,7 @@ class Integers:
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
         if high < low:
-            raise UsageError(f"an integer range must rise: {low} is above {high}.")
+            raise UsageError(f"an integer range must increase: {low} is above {high}.")
         if max(abs(low), abs(high)) > 1 << 53:
             raise UsageError("integer ends must lie within -2**53 and 2**53.")
         check_size(self.n)
@@ -158,7 +171,11 @@ class Integers:
 
 @dataclass(frozen=True)
 class Categories:
-    """One bin per declared label; ``other`` adds a bin for labels not declared, ``null`` one for nulls."""
+    """One bin per declared label; ``other`` adds a bin for undeclared labels, ``null`` one for nulls.
+
+    >>> dphist.Categories(["red", "green"], other=True).names()
+    ['red', 'green', '(other)']
+    """
 
     kind: ClassVar[str] = "categories"
     labels: tuple[str, ...]
@@ -211,7 +228,7 @@ class Categories:
 
 
 def as_int(value: object, name: str) -> int:
-    """Return a whole number as int; refuse booleans, fractions and anything else."""
+    """Return an integer as int; refuse booleans, fractions and anything else."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         if isinstance(value, float | np.floating) and float(value).is_integer():
             raise UsageError(f"{name} must be a whole number; write {int(value)} instead of {value!r}.")
@@ -220,7 +237,7 @@ def as_int(value: object, name: str) -> int:
 
 
 def shown(value: object) -> str:
-    """Return a plain value as it was written, and of anything else only its type: it may hold records."""
+    """Return a short plain value as text, and of anything else only its type, since it may hold records."""
     plain = value is None or isinstance(value, bool | float | np.bool_ | np.integer | np.floating)
     short = isinstance(value, str | int) and len(repr(value)) <= 60
     return repr(value) if plain or short else f"a value of type {type(value).__name__}"
@@ -258,7 +275,7 @@ def _check_edges(edges: NDArray[np.float64]) -> None:
     if (steps < 0).any():
         at = int(np.argmax(steps < 0))
         first, second = (_named(edges.tolist(), i) for i in (at, at + 1))
-        raise UsageError(f"edges must rise: {first} is followed by {second}, which is less. Sort them.")
+        raise UsageError(f"edges must increase: {first} is followed by {second}, which is less. Sort them.")
     if (steps == 0).any():
         raise UsageError(
             f"the edge {_named(edges.tolist(), int(np.argmax(steps == 0)))} is repeated; remove one."
@@ -289,7 +306,7 @@ def _interval_names(edges: NDArray[np.float64]) -> list[str]:
 
 
 def cut(edges: NDArray[np.float64], value: float) -> int:
-    """Return which edge a value is; one between edges is refused with its neighbours named."""
+    """Return the number of the edge that equals a value; a value between edges is refused."""
     value = _number(value, "an end of the query")
     at = int(np.argmin(np.abs(edges - value)))
     # An edge that went through text or arithmetic may differ in its last digits.
@@ -299,12 +316,12 @@ def cut(edges: NDArray[np.float64], value: float) -> int:
         raise UsageError(f"{value:g} lies outside the domain, which runs from {edges[0]:g} to {edges[-1]:g}.")
     above = int(np.searchsorted(edges, value))
     raise UsageError(
-        f"{value:g} falls inside a bin, and what is inside a bin was never measured: "
-        f"ask at its edges, {edges[above - 1]:g} or {edges[above]:g}."
+        f"{value:g} lies inside a bin, where nothing was measured: "
+        f"use its edges, {edges[above - 1]:g} or {edges[above]:g}."
     )
 
 
 def frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the array, which nobody can change any more."""
+    """Return the array itself, made read-only."""
     array.flags.writeable = False
     return array

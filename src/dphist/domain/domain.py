@@ -1,4 +1,4 @@
-"""A domain: one or two axes, declared before any record is read; public, and never changed."""
+"""A domain: one or two axes, declared before any record is read; public and immutable."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from dphist.errors import PrivacyError, UsageError
 
 Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants
 _HOW_TO_CHOOSE = (
-    "Say what values are possible, for example range=(0, 120) for ages, from public knowledge: a form's "
-    "limits, a code book, a law of nature; never the data's own minimum and maximum. "
-    "Records beyond it are handled by outside='drop' or 'clip'."
+    "Give the possible values, for example range=(0, 120) for ages, from public knowledge: a form's "
+    "limits, a code book, a law of nature; never the minimum and maximum of the data. "
+    "Records outside are handled by outside='drop' or 'clip'."
 )
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One axis, or a grid of two; bins of a grid are numbered row by row (numpy's C order)."""
+    """One axis, or a grid of two; the bins of a grid are numbered row by row (numpy's C order).
+
+    >>> grid = dphist.Domain((dphist.Integers(0, 9), dphist.Categories(["red", "green"])))
+    >>> grid.shape, grid.n
+    ((10, 2), 20)
+    """
 
     axes: tuple[Axis, ...]
 
@@ -64,15 +69,15 @@ def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | N
     """Return the axis that numpy's ``bins`` and ``range`` describe; an axis is returned as it is."""
     if isinstance(bins, Axis):
         if range is not None:
-            raise UsageError("range goes with a number of bins; these bins already have their ends.")
+            raise UsageError("range is for a number of bins; these bins already have their ends.")
         return bins
     if isinstance(bins, str):
         raise PrivacyError(
-            f"bins={shown(bins)} would be worked out from the data, which leaks; give a number or edges."
+            f"bins={shown(bins)} would be computed from the data, which leaks; give a number or edges."
         )
     if isinstance(bins, Iterable) or (isinstance(bins, np.ndarray) and bins.ndim > 0):
         if range is not None:
-            raise UsageError("range goes with a number of bins; explicit edges already have their ends.")
+            raise UsageError("range is for a number of bins; explicit edges already have their ends.")
         return Variable(np.asarray(bins))
     number = as_int(bins, "bins")
     if range is None:
@@ -102,7 +107,7 @@ def _axis_from_dict(described: dict[str, Any]) -> Axis:
 
 
 def clock_zone(domain: Domain, timezone: str | None) -> str:
-    """Return whose clock expressions follow: the declared zone, else that of bins of time, else UTC."""
+    """Return the time zone of expressions: the declared zone, else that of bins of time, else UTC."""
     followed = {axis.tz for axis in domain.axes if isinstance(axis, Instants) and axis.tz is not None}
     if timezone is None:
         return followed.pop() if len(followed) == 1 else "UTC"

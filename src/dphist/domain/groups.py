@@ -1,4 +1,4 @@
-"""A partition of the bins: which bins share one value. Public, like everything a step hands on."""
+"""A partition of the bins into groups that share one value. Public, like every result of a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Bins in some order, cut into runs.
+    """A partition of the bins: bins in some order, cut into runs.
+
+    >>> groups = dphist.Groups([0, 2, 5])
+    >>> groups.n, groups.k, groups.sizes.tolist()
+    (5, 2, [2, 3])
 
     Args:
         starts: where each run begins in the ordered bins, and, last, n; ``starts[0]`` is 0.
@@ -31,7 +35,7 @@ class Groups:
     def __post_init__(self) -> None:
         s = np.array(self.starts, dtype=np.int64)
         if s.ndim != 1 or s.size < 2 or s[0] != 0 or not (s[1:] > s[:-1]).all():
-            raise UsageError("a partition's starts must rise from 0 to the number of bins.")
+            raise UsageError("a partition's starts must increase from 0 to the number of bins.")
         object.__setattr__(self, "starts", frozen(s))
         if self.order is not None:
             o = np.array(self.order, dtype=np.int64)
@@ -112,6 +116,6 @@ class Groups:
 
 
 def frozen(array: _Array) -> _Array:
-    """Return the array itself, which nobody can write to any more."""
+    """Return the array itself, made read-only."""
     array.flags.writeable = False
     return array

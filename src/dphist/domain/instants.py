@@ -31,6 +31,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Instants:
     """One bin per step of time from ``start`` to ``stop``, which is not included; the last may be shorter.
 
+    >>> dphist.Instants("2024-01-01", "2024-04-01", "1mo").names()
+    ['2024-01', '2024-02', '2024-03']
+
     Args:
         start, stop: ISO text such as ``"2024-01-31"`` or ``"2024-01-31T08:00"``, a date or a datetime, to
             the second. They are kept as text.
@@ -60,7 +63,7 @@ class Instants:
             object.__setattr__(self, name, text)
         first, last = (_epoch(self._wall(text, "")) for text in (self.start, self.stop))
         if not first < last:
-            raise UsageError(f"an Instants axis must rise: {self.start} is not before {self.stop}.")
+            raise UsageError(f"an Instants axis must increase: {self.start} is not before {self.stop}.")
         count, unit = self._step
         seconds = count * (_SECONDS.get(unit) or 28 * 86_400)
         check_size((last - first) // seconds)

@@ -1,4 +1,7 @@
-"""Sets of range queries: what the histogram will be asked. Public, and known before any record is read.
+"""Workloads: sets of range queries on a histogram. Public, and known before any record is read.
+
+>>> dphist.workload.make_workload("ranges", dphist.Domain(dphist.Integers(0, 9))).size
+55
 
 A range [lo, hi) is the sum of the bins lo..hi-1. A workload is implicit where it is large: totals of error
 over all n(n+1)/2 ranges cost one pass over the prefix sums of the error, and no range is ever listed.
@@ -421,7 +424,7 @@ def _ends(lo: Ints, hi: Ints, n: int, axis: str = "") -> tuple[Ints, Ints]:
     if wrong.any():
         i = int(np.argmax(wrong))
         found = f"queries[{i}] is {axis}[{a[i]}, {b[i]})"
-        raise UsageError(f"{found}; ends must rise and lie in 0..{n}, and the high end is exclusive.")
+        raise UsageError(f"{found}; ends must increase and lie in 0..{n}, and the high end is exclusive.")
     a, b = a.astype(np.int64), b.astype(np.int64)
     a.flags.writeable = b.flags.writeable = False
     return a, b

@@ -1,9 +1,14 @@
 """Compiled loops: arrays in, arrays out, no randomness. Their modules import numba: import them where used.
 
-A loop is compiled when it first runs, and kept on disk where numba finds a place of this user's own:
-$NUMBA_CACHE_DIR, beside the source, or in the home's cache. What is kept there is executable, so a folder
+A loop is compiled when it first runs, and cached on disk where numba finds a folder of this user:
+$NUMBA_CACHE_DIR, beside the source, or in the home's cache. The cached files are executable, so a folder
 that others may write to is never chosen. Without such a folder every process compiles anew, and any fault
 of a cached file only leads to another compilation.
+
+>>> import numpy as np
+>>> from dphist.kernels.halving import whole_numbers
+>>> whole_numbers(np.array([0.5, 1.5, 2.0]), np.array(0.25)).sum().item()
+4.0
 """
 
 from __future__ import annotations

@@ -25,12 +25,16 @@ from dphist.steps.order import AsGiven
 from dphist.steps.partition import Singletons
 from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, Partitioner
 
-INTERVALS = Fraction(1, 20)  # of the budget: what measuring its own errors takes of a method that groups bins
+INTERVALS = Fraction(1, 20)  # the share of the budget with which a method that groups bins measures its bias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """The shares of epsilon that the steps take: exact, together exactly one; 0.9 is read as 9/10."""
+    """The shares of epsilon that the steps take: exact fractions that sum to 1; 0.9 is read as 9/10.
+
+    >>> dphist.Split(partition=0.25, estimate=0.75).partition
+    Fraction(1, 4)
+    """
 
     initialize: Fraction = Fraction(0)
     partition: Fraction = Fraction(0)
@@ -46,12 +50,17 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A mechanism: four components and how they share the budget. Any component goes with any other.
+    """A mechanism: four components and their shares of the budget. Components can be combined freely.
+
+    >>> from dphist.steps import estimate, partition
+    >>> mine = dphist.Pipeline(partition=partition.Whole(), estimate=estimate.GroupMeans())
+    >>> dphist.simulate([120, 80, 15, 0, 3], epsilon=1, method=mine).shape
+    (1, 5)
 
     Args:
-        calibrate: a part of the budget, taken before the split, that measures how far the values are off, so
-            that bins which share a value get intervals too. A method that leaves every bin alone needs none.
-        choice: the catalogue's name for it, if ``auto`` chose it.
+        calibrate: the share of the budget, taken before the split, that measures the bias, so that bins
+            which share a value get intervals too. A method that leaves every bin alone needs none.
+        choice: the name of the method in the catalogue, if ``auto`` chose it.
     """
 
     initialize: Initializer = dataclasses.field(default_factory=Nothing)
@@ -67,11 +76,11 @@ class Pipeline:
         object.__setattr__(self, "calibrate", _share(self.calibrate, "calibrate"))
         if self.calibrate >= 1:
             raise UsageError(
-                "calibrate takes a part of the budget, such as '0.05'; the method needs the rest."
+                "calibrate must be a fraction of the budget, such as '0.05'; the method needs the rest."
             )
         if self.calibrate and not self.estimate.calibrates:
             raise UsageError(
-                f"the errors of {_name(self.estimate)} cannot be calibrated: leave calibrate out, or take "
+                f"the errors of {_name(self.estimate)} cannot be calibrated: leave calibrate out, or use "
                 "a method that groups bins, such as dawa, ahp, sdahp, sdwf or s2."
             )
         for slot in ("initialize", "partition", "estimate"):
@@ -84,7 +93,7 @@ class Pipeline:
             step = getattr(self, slot)
             if step.needs_rough and not self.initialize.spends:
                 raise UsageError(
-                    f"{_name(step)} looks at rough counts and {_name(self.initialize)} makes none: "
+                    f"{_name(step)} needs rough counts, and {_name(self.initialize)} measures none: "
                     "use initialize.Noisy() and give split.initialize a share."
                 )
 
@@ -94,7 +103,7 @@ class Pipeline:
             step.check(domain, workload)
 
     def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
-        """Run the four steps, and measure how far the values are off if a part is kept for that."""
+        """Run the four steps, and measure the bias if a share is reserved for it."""
         kept = self.calibrate
         first, second, third = (
             part * (1 - kept) for part in (self.split.initialize, self.split.partition, self.split.estimate)
@@ -106,9 +115,9 @@ class Pipeline:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
             )
-        if groups.are_singletons:  # there is nothing to calibrate
+        if groups.are_singletons:  # no bins share a value, so there is no bias to measure
             third, kept = third + kept, Fraction(0)
-        # What a partitioner found no use for is the estimate's; a charge can never give more than it has.
+        # Budget that the partitioner left unused goes to the estimate; a charge cannot give more than it has.
         unused = first + second - _spent(curator)
         estimated = self.estimate(curator, rough, groups, workload, share=third + unused)
         estimated = dataclasses.replace(estimated, rough=rough)
@@ -126,7 +135,7 @@ class Pipeline:
         post: Post = "none",
         provenance: dict[str, Any] | None = None,
     ) -> Release:
-        """Run the four steps and wrap what they found, with all that was spent, in a release."""
+        """Run the four steps and return their result as a release."""
         groups, estimated = self.values(curator, workload)
         return self.wrap(curator, workload, groups, estimated, post=post, provenance=provenance)
 
@@ -140,7 +149,7 @@ class Pipeline:
         post: Post = "none",
         provenance: dict[str, Any] | None = None,
     ) -> Release:
-        """Return what a run found, with all that was spent, as a release."""
+        """Return the result of a run as a release, with all charges."""
         return Release(
             domain=curator.domain,
             raw=estimated.values,
@@ -165,10 +174,10 @@ class Pipeline:
         )
 
     def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:
-        """Return this method with a part of the budget for calibrating, where it needs and can use one.
+        """Return this method with a share of the budget for measuring its bias.
 
-        It stays as it is if it has such a part already, if it leaves every bin alone, and if its errors
-        cannot be measured.
+        It is returned unchanged if it has such a share already, if it leaves every bin alone, or if its
+        errors cannot be measured.
         """
         groups = not isinstance(self.partition, Singletons)
         needs = groups and self.estimate.calibrates and not self.calibrate
@@ -178,8 +187,8 @@ class Pipeline:
         """Return the steps and their shares, ready for JSON.
 
         Args:
-            estimated: what came out of a run: then the steps are those that ran, and the part for calibrating
-                is what it took.
+            estimated: the result of a run; the description then names the steps that ran and the share that
+                calibration used.
         """
         steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
         shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
@@ -202,7 +211,7 @@ def _spent(curator: Curator) -> Fraction:
 
 def _share(value: object, name: str) -> Fraction:
     try:
-        # A float share is read as the decimal it prints as: 0.9 is nine tenths.
+        # A float is read as the decimal that it prints as: 0.9 is nine tenths.
         share = Fraction(repr(value) if isinstance(value, float) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         share = Fraction(-1)
@@ -212,7 +221,7 @@ def _share(value: object, name: str) -> Fraction:
 
 
 def _name(step: object) -> str:
-    """Return the slot and the class of a component of ours, the module and the class of another's."""
+    """Return the slot and class of a component of this package, or the module and class of any other."""
     module = type(step).__module__
     ours = module.startswith("dphist.steps.")
     return f"{module.split('.')[2 if ours else -1]}.{type(step).__name__}"

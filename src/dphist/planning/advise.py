@@ -1,7 +1,7 @@
-"""What a release will cost in error, before anything is spent: methods compared on made-up data.
+"""The expected error of a release, before anything is spent: methods compared on made-up data.
 
-Nothing private is touched. Each method runs a few times on data that look like what is expected, with
-simulated noise; what was found is kept on disk, so that the second question is answered at once.
+No private record is read. Each method runs a few times with simulated noise, on made-up data of the expected
+shape; results are cached on disk, so that the same question is answered at once the second time.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
 from dphist.uncertainty.models import bounding
 
-# Runs of slow methods take up to half a second: they get no more than needed, and no epsilon is worked out
-# for them unless they are asked for by name.
+# One run of a slow method takes up to half a second: they get few runs, and the epsilon for an error is
+# computed for them only if they are asked for by name.
 SLOW = choose(lambda m: m.cost == "slow")
-FIXED = choose(lambda m: not m.data_dependent)  # their errors are known beforehand
-SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # what data may look like, if nobody says
-_CONTENDERS = 8  # methods that are looked at closely, after a first look at all
-_SOLVED = 6  # methods whose epsilon is worked out for an error
-_RIVALS = 4  # methods at the top; what may be among them gets more runs, until its error is known well
-_LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the epsilons that are tried for an error
-_CLOSE = 0.03  # how near the error must come to the one asked for
+FIXED = choose(lambda m: not m.data_dependent)  # their errors do not depend on the data
+SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # the shapes of made-up data by default
+_CONTENDERS = 8  # number of methods that get more runs, after a few runs of all
+_SOLVED = 6  # number of methods for which the epsilon for an error is computed
+_RIVALS = 4  # methods that may rank this high get more runs, until their error is known well
+_LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the search range of epsilon for an error
+_CLOSE = 0.03  # relative tolerance of the error that is asked for
 
 
 @renamed_fields(runs="trials")
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What one method is expected to do.
+    """The expected error of one method.
 
     Args:
-        epsilon: the budget it needs for the error that was asked for, or the one that was asked about.
+        epsilon: the budget in question, or the budget that the method needs for the error in question.
         error: the mean absolute error per query, in records, averaged over all trials.
-        least: the trial with the least of it.
-        most: the trial with the most.
-        trials: how many there were.
-        intervals: whether a release says how wrong it may be.
+        least: the smallest error of a trial.
+        most: the largest error of a trial.
+        trials: the number of trials.
+        intervals: whether a release of this method has confidence intervals.
         competitive: whether it is not significantly worse than the method of least error (a paired t-test, as
-            in `compare`); where an error was asked for, whether it needs no more epsilon than the first.
-        shapes: the same by shape of the data.
+            in `compare`); if an error is asked for, whether it needs no more epsilon than the first.
+        shapes: the mean error for each shape of the data.
         curve: pairs of an epsilon and the error there.
     """
 
@@ -73,7 +73,6 @@ class Expected:
     curve: tuple[tuple[float, float], ...] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
         return {
             "method": self.method,
             "epsilon": as_decimal(self.epsilon),
@@ -92,19 +91,23 @@ class Expected:
 @renamed_fields(scale="records")
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Advice:
-    """Methods with the error to expect of each, best first; nothing was read and nothing spent.
+    """Methods with their expected errors, best first; no record was read and nothing was spent.
+
+    >>> advice = dphist.advise(12, records=10_000, epsilon=1, methods=["identity", "uniform"], like="smooth")
+    >>> advice.best.method
+    'identity'
 
     Args:
-        rows: by error, if an epsilon was asked about; by the epsilon they need, if an error was.
-        bins: how many bins each axis has.
-        records: how many were assumed.
+        rows: sorted by error if an epsilon is given, by the epsilon they need if an error is given.
+        bins: the number of bins of each axis.
+        records: the assumed number of records.
         workload: the queries by which the error is measured.
-        like: what the data were assumed to look like.
-        answer: what a query would have for an answer on average, were the records spread evenly.
+        like: the assumed shape of the data.
+        answer: the mean answer to a query if the records are spread evenly.
         target: the error that was asked for, in records per query, or None.
-        max_contributions: how many records of one person are counted.
-        sure: how clear the choice is, in words.
-        out_of_reach: methods that cannot come down to the target, with the best they can do.
+        max_contributions: the number of records that are counted of one person.
+        sure: how clear the choice is, in a sentence.
+        out_of_reach: methods that cannot reach the target, with their smallest errors.
     """
 
     rows: tuple[Expected, ...]
@@ -120,11 +123,15 @@ class Advice:
 
     @property
     def best(self) -> Expected:
-        """The method to take: the first whose release says how wrong it may be, if there is one."""
+        """The recommended method: the first whose releases have confidence intervals, or else the first."""
         return _with_intervals(self.rows)[0]
 
     def table(self) -> str:
-        """Return all rows as text."""
+        """Return all rows as an aligned table.
+
+        >>> print(advice.table().splitlines()[0])
+        method    epsilon  error per query  of a mean answer  least run  worst run
+        """
         header, *rows = lines = [self.header(), *self.cells()]
         wide = [max(len(line[k]) for line in lines) for k in range(len(header))]
         aligned = [
@@ -137,11 +144,19 @@ class Advice:
         return "\n".join(line.rstrip() for line in aligned)
 
     def header(self) -> tuple[str, ...]:
-        """Return the names of the columns."""
+        """Return the titles of the columns.
+
+        >>> advice.header()[0]
+        'method'
+        """
         return ("method", "epsilon", "error per query", "of a mean answer", "least run", "worst run")
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return the rows as texts."""
+        """Return the rows as text, cell by cell.
+
+        >>> [row[0] for row in advice.cells()]
+        ['identity', 'uniform']
+        """
         return [
             (
                 row.method,
@@ -159,7 +174,11 @@ class Advice:
         return f"{percent:,.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
     def words(self) -> str:
-        """Return the advice in a sentence or two."""
+        """Return the advice in a few sentences.
+
+        >>> advice.words().startswith("Take identity with epsilon 1")
+        True
+        """
         best = self.best
         cost = f"epsilon {as_decimal(best.epsilon)}"
         share = f"{self._share(best.error)} of a mean answer"
@@ -167,11 +186,15 @@ class Advice:
         return f"Take {best.method} with {cost}: off by {off}. {self.sure} {self._bounding()}".rstrip()
 
     def _bounding(self) -> str:
-        """Return what these errors leave out where records of a person may not be counted."""
+        """Return the warning about the bias of contribution bounding, which these errors do not include."""
         return bounding(self.max_contributions) if self.max_contributions > 1 else ""
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Picture:
-        """Return the curve of error against epsilon for the best methods; saved too if a path is given."""
+        """Return a chart of error against epsilon for the best methods; save it if a path is given.
+
+        >>> advice.plot("advice.svg").to_svg().startswith("<svg")
+        True
+        """
         curves = {row.method: [(x, y) for x, y in row.curve if y > 0] for row in self.rows[:6]}
         picture = curves_chart(
             curves,
@@ -188,7 +211,11 @@ class Advice:
         return picture
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
+        """Return the advice as plain values, ready for JSON.
+
+        >>> advice.to_dict()["best"]
+        'identity'
+        """
         return {
             "bins": list(self.bins),
             "records": self.records,
@@ -209,7 +236,11 @@ class Advice:
         }
 
     def question(self) -> str:
-        """Return what was asked, in words."""
+        """Return the question that this advice answers.
+
+        >>> advice.question()
+        '12 bins, 10,000 records, points, smooth'
+        """
         bins = " x ".join(f"{n:,}" for n in self.bins)
         return f"{bins} bins, {self.records:,} records, {self.workload}, {self.like}"
 
@@ -246,27 +277,28 @@ def advise(
     methods: Sequence[str | Pipeline] | None = None,
     max_contributions: int = 1,
 ) -> Advice:
-    """Return the error to expect of every suitable method, or the epsilon that each needs for an error.
+    """Return the expected error of every suitable method, or the epsilon that each needs for an error.
 
-    Errors are those of what is published by default: methods that group bins pay for their intervals.
+    Errors are those of releases with default settings, in which methods that group bins spend a share of
+    epsilon on their intervals.
 
-    >>> advice = advise(12, records=10_000, epsilon=1, methods=["identity", "uniform"], like="smooth")
+    >>> advice = dphist.advise(12, records=10_000, epsilon=1, methods=["identity", "uniform"], like="smooth")
     >>> advice.best.method, advice.records
     ('identity', 10000)
 
     Args:
-        bins: how many, or what they are: edges, an axis, or a ``Domain``.
-        records: about how many there are, from public knowledge.
-        epsilon: the budget to ask about; either this or ``error``.
-        error: the mean absolute error per query to aim at: in records, or as a share of what a query would
-            have for an answer on average, were the records spread evenly ("2%"): for single bins this is
-            ``records`` over the number of bins.
+        bins: the number of bins, edges, an axis, or a ``Domain``.
+        records: the approximate number of records, from public knowledge.
+        epsilon: the budget; give either this or ``error``.
+        error: the mean absolute error per query to reach: in records, or relative ("2%") to the mean answer
+            if the records are spread evenly, which for single bins is ``records`` divided by the number of
+            bins.
         workload: the queries that matter, as in ``Plan``.
-        like: what the data may look like: a shape of ``dphist.shapes.SHAPES``, an earlier release of the same
-            bins or its file (free to use), or public counts, as an array or a file (.npy, .csv). By default
-            several shapes, and the advice is the best on average over them.
-        methods: which to compare, instead of those that are usual for these bins.
-        max_contributions: how many records of one person are counted; ``records`` is after that.
+        like: the expected shape of the data: a name of ``dphist.shapes.SHAPES``, an earlier release of the
+            same bins or its file, or public counts, as an array or a file (.npy, .csv). By default the error
+            is averaged over several shapes.
+        methods: the methods to compare, instead of the usual ones for these bins.
+        max_contributions: how many records of one person are counted; ``records`` counts those only.
     """
     place = _domain(bins)
     many = _records(records)
@@ -336,24 +368,24 @@ def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
     nothing = study.without_data()
     if target >= nothing:
         raise UsageError(
-            f"an error of {short(target)} records per query needs no data at all: records spread evenly are "
-            f"off by {short(nothing)}. Ask for less than that."
+            f"an error of {short(target)} records per query needs no data at all: spreading the records "
+            f"evenly has an error of {short(nothing)}. Ask for a smaller error."
         )
     if target < study.finest:
         raise UsageError(
             f"an error of {short(target)} records per query is too small to be measured by simulation: "
-            "noise is in whole records, and hardly any bin would get some. Ask for "
+            "the noise is an integer, and would be 0 for almost every bin. Ask for "
             f"{short(study.finest)} or more."
         )
     first = next(iter(study.pipelines))
     guess = _clamp(study.mean(first, Fraction(1), study.few) / target)
     rough = _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))
     solved, never = {}, {}
-    plain = [m for m in rough[_SOLVED:] if m == "identity"]  # what others are measured against
+    plain = [m for m in rough[_SOLVED:] if m == "identity"]  # the baseline
     for method in (*rough[:_SOLVED], *plain):
         solved[method] = _solve(study, method, target, guess)
     known = [e for e in solved.values() if e is not None]
-    # What is best may change with epsilon, so all are looked at again where the cheapest was found.
+    # The best method may change with epsilon, so all methods are ranked again at the lowest epsilon found.
     guess = min(known, default=_MOST)
     for method in _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))[:_RIVALS]:
         if method not in solved:
@@ -364,8 +396,8 @@ def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
     if len(never) == len(solved):
         best = min(never, key=lambda m: never[m])
         raise UsageError(
-            f"no epsilon up to {_MOST} brings the error down to {short(target)} records per query: the best "
-            f"that can be reached is {short(never[best])}, with {best}. Ask for a larger error."
+            f"no epsilon up to {_MOST} reaches an error of {short(target)} records per query: the smallest "
+            f"is {short(never[best])}, with {best}. Ask for a larger error."
         )
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
@@ -375,12 +407,12 @@ def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
 
 
 def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
-    """Return the epsilon at which a method's error is the target, or None if it never comes down to it."""
+    """Return the epsilon at which a method's error equals the target, or None if no epsilon reaches it."""
 
     def error(epsilon: Fraction) -> float:
         return study.mean(method, epsilon, study.few)
 
-    # Most errors fall as one over epsilon, so this is near.
+    # Most errors are proportional to 1/epsilon, so this is a good start.
     low = high = _clamp(float(guess) * error(guess) / target)
     while error(high) > target:
         low, high = high, _round_epsilon(high, 1)
@@ -402,7 +434,7 @@ def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) 
             low, above = middle, found
         else:
             high, below = middle, found
-    # So far by few runs; more of them correct it.
+    # So far the errors are means over few runs; more runs correct the result.
     for tries in range(12):
         found = study.mean(method, high, study.many)
         if found <= target and (tries > 2 or target <= found * (1 + 2 * _CLOSE)):
@@ -415,7 +447,7 @@ def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) 
 
 
 def _between(low: Fraction, high: Fraction, above: float, below: float, target: float) -> Fraction:
-    """Return where a straight line on logarithmic axes meets the target, in three digits."""
+    """Return where the chord on logarithmic axes meets the target, rounded to three digits."""
     a, b = math.log(float(low)), math.log(float(high))
     up, down = math.log(above), math.log(max(below, above * 1e-9))
     share = (up - math.log(target)) / (up - down) if up > down else 0.5
@@ -459,19 +491,19 @@ def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:
 
 
 def _same(study: SimulatedErrors, rows: Sequence[Expected], epsilon: Fraction) -> str:
-    """Say which methods have no row of their own, since they do exactly what another does."""
+    """Name the methods without a row of their own, since their error equals another method's."""
     kept = [row.method for row in rows]
     note = ""
     for method in study.pipelines:
         if method not in kept:
             error = study.mean(method, epsilon, study.few)
             other = min(kept, key=lambda m: abs(study.mean(m, epsilon, study.few) - error))
-            note += f" {method} does exactly the same here as {other}."
+            note += f" {method} has exactly the same error here as {other}."
     return note
 
 
 def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
-    """Say how clear the choice between the first and the second is."""
+    """Describe how clear the choice between the first and the second method is."""
     if len(rows) == 1:
         return "It was the only method compared."
     best, next_ = rows[:2]
@@ -506,17 +538,17 @@ def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
 
 
 def _with_intervals(rows: Sequence[Expected]) -> list[Expected]:
-    """Return the methods whose releases say how wrong they may be; all, if none does."""
+    """Return the methods whose releases have confidence intervals; all methods if none does."""
     return [row for row in rows if row.intervals] or list(rows)
 
 
 def _silent(rows: Sequence[Expected]) -> str:
-    """Say what one would gain by a method of which nobody will know how wrong it is."""
+    """Describe the gain of a better method without confidence intervals."""
     first, best = rows[0], _with_intervals(rows)[0]
     if first.intervals:
         return ""
     if first is best:
-        return f" A release of {best.method} has no intervals: how far it is off cannot be measured."
+        return f" A release of {best.method} has no intervals, since its error cannot be measured."
     if first.epsilon != best.epsilon:
         gain = f"is {1 - float(first.epsilon / best.epsilon):.0%} cheaper"
     else:
@@ -536,7 +568,7 @@ def _records(records: object) -> int:
     real = isinstance(records, int | float | np.number) and not isinstance(records, bool)
     if not real or not 1 <= float(records) <= 2**53:  # type: ignore[arg-type]
         raise UsageError(
-            f"records is about how many records there are, 1 or more, such as 1e6, not {shown(records)}."
+            f"records must be the approximate number of records, such as 1e6, not {shown(records)}."
         )
     return round(float(records))  # type: ignore[arg-type]
 
@@ -551,7 +583,7 @@ def _target(error: object, answer: float) -> float:
         target = math.nan
     if not 0 < target < math.inf:
         raise UsageError(
-            f'error must be above 0: records per query such as 50, or a share, "2%"; not {shown(error)}.'
+            f'error must be above 0: records per query, such as 50, or relative, "2%"; not {shown(error)}.'
         )
     return target
 
@@ -559,10 +591,10 @@ def _target(error: object, answer: float) -> float:
 def _suitable(
     methods: Sequence[str | Pipeline] | None, domain: Domain, queries: Workload
 ) -> dict[str, Pipeline]:
-    """Return the pipelines to compare; of the usual ones those that can serve the domain and the queries."""
+    """Return the pipelines to compare: those named, or the usual ones for the domain and the queries."""
     if methods is not None:
         if isinstance(methods, str) or not len(methods):
-            raise UsageError("methods is a list of names, such as ['identity', 'dawa2'].")
+            raise UsageError("methods must be a list of names, such as ['identity', 'dawa2'].")
         made = [make_pipeline(m, domain, queries).with_intervals() for m in methods]
         for pipeline in made:
             pipeline.check(domain, queries)

@@ -1,9 +1,9 @@
-"""The front door: records in, a release out. Everything here checks first, then counts, charges and draws.
+"""The functions that most people call: records in, a release out.
 
-The order never varies: the plan is checked with no data in sight; the ledger is opened and asked
-whether it could pay; the memory must do; the mechanism is rehearsed on made-up counts, which compiles and
-imports what it needs; the records are counted; the charge is journaled and synced; the noise is drawn. A
-mistake found at any point before the charge costs nothing.
+The order never varies: the plan is checked without any data; the ledger is opened and asked whether the
+budget suffices; the required memory is compared with the available memory; the mechanism is rehearsed on
+made-up counts, which compiles and imports what it needs; the records are counted; the charge is journaled
+and synced; the noise is drawn. An error at any point before the charge costs nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
 _LEAST_EPSILON = Fraction(1, 10**9)
-_WIDEST = 1 << 26  # of a share's scale: steps draw up to 2^14 times as wide, and the sampler goes to 2^40
-_SERVERS = ("psycopg", "pyspark")  # records that outlive this process, though they come as an object
+_WIDEST = 1 << 26  # largest noise scale of a share: steps multiply it by up to 2^14, the sampler allows 2^40
+_SERVERS = ("psycopg", "pyspark")  # objects whose records outlive this process
 DEFAULT_LEDGER = "dphist-ledger.db"
 LARGE_EPSILON = 10
 COMMON_EPSILONS = (
@@ -57,31 +57,36 @@ COMMON_EPSILONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A release fully described before any record is read: look at it, then spend.
+    """A complete description of a release, made before any record is read.
+
+    >>> plan = dphist.Plan(bins=12, range=(0, 120), epsilon=1, method="dawa", workload="ranges")
+    >>> plan.domain.n, plan.budget
+    (12, Fraction(1, 1))
 
     Args:
         bins: a number of equal bins over ``range``, explicit edges, an axis such as ``Integers(0, 120)``,
             or a ``Domain``.
         range: the smallest and largest possible value, from public knowledge, never from the data.
         categories: labels to count, instead of bins.
-        epsilon: the privacy budget of this release; no default, because it is a decision (docs/error.md).
+        epsilon: the privacy budget of this release (docs/error.md says how to choose it).
         column: the column to count, or an SQL expression of columns; a pair for a grid.
         where: an SQL condition; only records that meet it are counted.
-        outside: what happens to records beyond the domain: ``drop`` or ``clip`` to the end bins.
-        unit: the column that names a person; None protects one record.
-        max_contributions: how many records of one person are counted. Others are left out, so that counts are
-            biased downwards, and no interval tells by how much: docs/error.md says how to choose it.
+        outside: what happens to records outside the domain: ``drop`` them, or ``clip`` them to the end bins.
+        unit: the column that identifies a person, who is then protected; None protects one record.
+        max_contributions: the number of records counted per person (contribution bounding). The others are
+            left out, which biases counts downwards; intervals do not include this bias (docs/error.md).
         method: a catalogue name (``dphist methods``) or a ``Pipeline``.
-        calibrate: a part of epsilon that measures how far the values are off, so that methods which group
-            bins give an interval for every bin and range. By default such a method takes ``"0.05"``, and one
-            that leaves every bin alone nothing; 0 for the method as published.
+        calibrate: the fraction of epsilon spent on measuring the bias, so that methods which group bins
+            give an interval for every bin and range. The default is ``"0.05"`` for such methods and nothing
+            for the others; 0 runs the method as published.
         workload: the queries that matter, by name or as pairs of bin numbers.
-        post: ``nonneg`` or ``integer`` make presentable values beside the unbiased ones; or ``none``.
-        table: the table or SELECT to read, when the data is a database.
+        post: post-processing of the values: ``nonneg``, ``integer`` or ``none``. The unbiased values are
+            published too.
+        table: the table or SELECT statement to read, if the data is a database.
         well_formed: declares that a correct program wrote every record of a CSV, TSV or JSON file, so that a
             newline inside quotes or an element of a JSON array cannot take other records with it.
-        timezone: whose clock expressions follow; by default that of bins of time, else UTC (``zone``).
-        encoding: what a file of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``.
+        timezone: the time zone in which expressions are evaluated; by default that of the bins, else UTC.
+        encoding: the encoding of a CSV, TSV or JSON file, such as ``latin-1`` or ``utf-16``.
         decimal: the decimal mark of numbers in CSV and TSV: ``.`` or ``,``.
     """
 
@@ -128,26 +133,29 @@ class Plan:
 
     @cached_property
     def zone(self) -> str:
-        """The time zone whose clock expressions follow, whatever the machine or the server is set to."""
+        """The time zone in which expressions are evaluated, whatever that of the machine or the server."""
         return clock_zone(self.domain, self.timezone)
 
     @cached_property
     def queries(self) -> Workload:
-        """The workload, laid out over this domain."""
+        """The workload over this domain."""
         return make_workload(self.workload, self.domain)
 
     def release(
         self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
     ) -> Release:
-        """Count the records, pay, and publish.
+        """Count the records, charge the ledger and publish.
+
+        >>> plan.release([23, 35, 35, 41, 67])
+        Release('dawa', 12 bins, epsilon=1, unit='one record', not journaled)
 
         Args:
             data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
-            ledger: who keeps the budget: a ledger, or the path of one that exists; by default that of
-                ``$DPHIST_LEDGER``. Without either, records on disk are charged to ``dphist-ledger.db`` in
-                this folder, made if it is missing, and data in memory to nobody: such a release says
-                ``journaled: false``.
-            dataset: the name under which the ledger adds up what these people have lost so far.
+            ledger: a ledger, or the path of an existing one; by default the path in ``$DPHIST_LEDGER``.
+                Without either, records on disk are charged to ``dphist-ledger.db`` in the current folder,
+                which is created if it is missing, and data in memory is charged to no ledger: such a
+                release says ``journaled: false``.
+            dataset: the name under which the ledger adds up the charges about these people.
         """
         from dphist import records
 
@@ -172,15 +180,16 @@ class Plan:
         return _publish(self, counts, book, dataset, provenance)
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
-        """Make sure that memory will do, and compile and import all that a release needs; spends nothing.
+        """Check the memory, and compile and import everything that a release needs; spends nothing.
 
-        That is done by a run on a few made-up counts.
+        The method runs once on a few made-up counts. ``release`` calls this by itself before it counts. It
+        takes seconds when a method first runs on a machine (``dphist warm`` compiles all methods ahead), and
+        milliseconds afterwards.
 
-        ``release`` does so by itself before it counts; it takes seconds when a method first runs on a machine
-        (``dphist warm`` compiles all of them ahead), and milliseconds afterwards.
+        >>> plan.prepare()
 
         Args:
-            sensitivity: by how much one unit changes the counts; by default ``max_contributions``.
+            sensitivity: the largest change of the counts by one unit; by default ``max_contributions``.
         """
         refuse_what_does_not_fit(self.pipeline, self.domain)
         rehearse(
@@ -193,10 +202,14 @@ class Plan:
         )
 
     def check(self, data: Any) -> Check:
-        """Tell how many records would be counted, and why the others would not: exact and NOT PRIVATE.
+        """Return how many records would be counted, and why the others would not: exact and NOT PRIVATE.
 
-        For the steward's eyes only, before the first release. It spends nothing, and what it returns can be
-        looked at but not saved.
+        This is for the data steward alone, before the first release. It spends nothing; its result can be
+        printed but not saved.
+
+        >>> found = plan.check([23, 35, 35, 41, 167])
+        >>> found.read, found.counted, found.outside
+        (5, 4, 1)
         """
         from dphist.records.check import check
 
@@ -211,7 +224,7 @@ class Plan:
 
     @property
     def _reading(self) -> dict[str, Any]:
-        """How records are counted, and checked."""
+        """The arguments with which records are counted and checked."""
         return {
             "columns": self._columns,
             "where": self.where,
@@ -226,16 +239,22 @@ class Plan:
         }
 
     def preview(self, *, records: int = 10_000, like: LikeData = "smooth") -> Preview:
-        """Return a dozen releases that could come out, on made-up records: simulated, nothing spent.
+        """Return a dozen simulated releases of made-up records; spends nothing.
+
+        >>> plan.preview(records=1000, like="sparse").like
+        'sparse'
 
         Args:
-            records: how many records there may be, as far as is known publicly.
-            like: what they may look like: a shape such as ``sparse``, an earlier release, or public counts.
+            records: the approximate number of records, from public knowledge.
+            like: the expected shape of the data: a name such as ``sparse``, an earlier release, or public
+                counts.
         """
         look = pattern(like, self.domain)
         many = as_int(records, "records")
         if many < 1:
-            raise UsageError(f"records says how many there may be: at least 1, not {records}.")
+            raise UsageError(
+                f"records, the approximate number of records, must be at least 1, not {records}."
+            )
         made_up = look.draw(self.domain, many, 0)
         unit = unit_words(self.unit, self.max_contributions)
         counts = Counts(made_up, self.domain, self.max_contributions, unit)
@@ -268,7 +287,11 @@ def histogram(
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
-    """Publish a private histogram of records; the arguments are those of ``Plan`` and ``Plan.release``."""
+    """Publish a private histogram of records; the arguments are those of ``Plan`` and ``Plan.release``.
+
+    >>> dphist.histogram([23, 35, 35, 41, 67], bins=12, range=(0, 120), epsilon=1)
+    Release('identity', 12 bins, epsilon=1, unit='one record', not journaled)
+    """
     plan = Plan(
         bins=bins,
         range=range,
@@ -317,9 +340,13 @@ def histogram2d(
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release:
-    """Publish a private two-dimensional histogram: two arrays, or one table with a pair as ``column``.
+    """Publish a private two-dimensional histogram of two arrays, or of one table with a pair as ``column``.
 
     ``bins`` and ``range`` are as in ``numpy.histogram2d``: one number or a pair; a pair of pairs.
+
+    >>> release = dphist.histogram2d([1, 2, 3], [8, 8, 9], bins=(4, 2), range=((0, 4), (0, 10)), epsilon=1)
+    >>> release.values().shape
+    (4, 2)
     """
     if (y is None) == (column is None):
         raise UsageError("give either two arrays x and y, or one table with column=('a', 'b').")
@@ -352,11 +379,11 @@ def _publish(
     parts = (split.initialize, split.partition, split.estimate)
     for share in (*(part * (1 - kept) for part in parts), kept * SHARE_FOR_BINS):
         if counts.sensitivity > _WIDEST * plan.budget * share and share:
-            less = " Or say calibrate=0: then nothing of it goes to measuring errors." if kept else ""
-            raise UsageError(f"epsilon is too small for a unit that changes the counts by this much.{less}")
+            less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
+            raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
     plan.prepare(sensitivity=counts.sensitivity)
     what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
-    # Any other ledger ends with the process.
+    # Ledgers of any other class end with the process.
     provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
     charge = book.charge(
         plan.budget, dataset=dataset, mechanism=plan.pipeline.name, what=what, unit=counts.unit
@@ -379,17 +406,17 @@ def from_counts(
     post: Post = "none",
     dataset: str = "default",
 ) -> Release:
-    """Publish counts that you made yourself.
+    """Publish counts that were computed elsewhere.
 
-    >>> release = from_counts([300, 20, 50], bins=["red", "green", "blue"], epsilon=1, sensitivity=2)
+    >>> release = dphist.from_counts([300, 20, 50], bins=["red", "green", "blue"], epsilon=1, sensitivity=2)
     >>> release.count("red").level, release.sensitivity
     (0.95, 2)
 
     Args:
-        counts: exact whole numbers, one per bin; two dimensions make a grid.
-        bins: what they are: edges, labels, an axis or a domain (for a grid, a pair); by default
-            the bins are numbered from 0.
-        sensitivity: by how much one person can change the counts, added over all bins.
+        counts: exact integers, one per bin; two dimensions make a grid.
+        bins: edges, labels, an axis or a domain (for a grid, a pair); by default the bins are numbered
+            from 0.
+        sensitivity: the largest change of the counts by one person, added over all bins.
     """
     exact = np.asarray(counts)
     plan = Plan(
@@ -407,7 +434,7 @@ def from_counts(
 
 
 class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
-    """Values drawn with noise that can be repeated, so nothing in them is private: trials x bins."""
+    """Values with seeded noise, which protects nothing: trials x bins."""
 
     simulated: ClassVar[bool] = True
 
@@ -424,11 +451,11 @@ def simulate(
     bins: Any = None,
     sensitivity: int = 1,
 ) -> SimulatedValues:
-    """Run a mechanism on public or made-up counts; spends nothing, and is never to be published as private.
+    """Run a mechanism on public or made-up counts; spends nothing. The result is not private.
 
-    A method runs as published: unlike in a release, nothing of its budget goes to measuring its errors.
+    A method runs as published: unlike in a release, no share of its budget measures its bias.
 
-    >>> simulate([300, 20, 50], epsilon=1, bins=[0, 10, 20, 30], trials=5).shape
+    >>> dphist.simulate([300, 20, 50], epsilon=1, bins=[0, 10, 20, 30], trials=5).shape
     (5, 3)
 
     Returns:
@@ -452,7 +479,7 @@ def simulate(
 
 
 class UnmadeLedger(MemoryLedger):
-    """A ledger that is made when the records are counted, just before it is charged: empty until then."""
+    """A ledger whose file is created only after the records are counted, just before the charge."""
 
     def __init__(self, make: Callable[[], Ledger]) -> None:
         super().__init__()
@@ -460,7 +487,7 @@ class UnmadeLedger(MemoryLedger):
 
 
 def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> LedgerLike:
-    """Return the ledger given, at a path, of $DPHIST_LEDGER, in the default file, or in memory."""
+    """Return the given ledger, or the one at a path, in $DPHIST_LEDGER, in the default file, or in memory."""
     if isinstance(ledger, LedgerLike):
         return ledger
     if ledger is None:
@@ -475,7 +502,7 @@ def open_ledger(ledger: LedgerLike | str | Path | None, *, durable: bool) -> Led
 
 
 def default_ledger() -> Ledger:
-    """Return the ledger of this folder, which nobody had to name: made if it is missing, with a word."""
+    """Return the default ledger of the current folder; create it with a message if it is missing."""
     missing = not Path(DEFAULT_LEDGER).exists()
     book = Ledger.open(DEFAULT_LEDGER, create=True)
     if missing:
@@ -487,7 +514,7 @@ def default_ledger() -> Ledger:
 
 
 def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] | None = None) -> Domain:
-    """Return the domain that bins and a range, or categories, say."""
+    """Return the domain of some bins and a range, or of categories."""
     if categories is not None:
         if bins is not None or range is not None:
             raise UsageError("give either categories or bins with a range, not both.")
@@ -496,7 +523,7 @@ def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] |
         raise UsageError("bins is needed: a number of bins with range=(lo, hi), edges, or categories=[...].")
     if isinstance(bins, Domain):
         if range is not None:
-            raise UsageError("range goes with a number of bins; a Domain already has its ends.")
+            raise UsageError("range is for a number of bins; a Domain already has its ends.")
         return bins
     return Domain((make_axis(bins, range),))
 
@@ -514,7 +541,7 @@ def _grid(bins: Any, range: Any) -> Domain:
 
 
 def _domain_of(counts: NDArray[Any], bins: Any) -> Domain:
-    """Return the domain of ready-made counts: numbered from 0 unless ``bins`` says what they are."""
+    """Return the domain of given counts: numbered from 0 unless ``bins`` describes the bins."""
     if isinstance(bins, Domain):
         return bins
     if counts.ndim not in (1, 2) or not counts.size:

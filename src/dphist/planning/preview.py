@@ -1,4 +1,4 @@
-"""What a release could look like, before anything is spent: made-up counts and simulated noise.
+"""Simulated releases before anything is spent: made-up counts and simulated noise.
 
 Nothing here reads private records. What the data may look like comes from a named shape, from counts that
 are public, or from an earlier release; the noise comes from fixed seeds, and every outcome is stamped so.
@@ -34,8 +34,8 @@ from dphist.privacy.counts import Counts
 from dphist.release import Post, Release, load, nonneg
 
 LikeData: TypeAlias = str | os.PathLike[str] | Release | ArrayLike
-DRAWN = 12  # outcomes that are kept whole and drawn
-OUTCOMES, MOST_BINS = 40, 1 << 16  # simulated for the band; of more bins only the dozen that is drawn
+DRAWN = 12  # outcomes that are kept as releases and drawn
+OUTCOMES, MOST_BINS = 40, 1 << 16  # outcomes behind the band; with more bins only those that are drawn
 _RELEASES = (".json", ".parquet")
 
 
@@ -46,7 +46,7 @@ class Pattern:
     Args:
         name: how it is called in tables.
         counts: counts to draw from, or None for the shape of that name.
-        lasting: whether what is found with it may be kept on disk: not for counts that somebody vouches for.
+        lasting: whether results may be cached on disk: not for counts that only the caller declares public.
     """
 
     name: str
@@ -103,8 +103,8 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
     if release.domain.shape != domain.shape:
         has, needs = (" x ".join(f"{n:,}" for n in d.shape) for d in (release.domain, domain))
         raise UsageError(
-            f"the earlier release {name!r} has {has} bins and this domain {needs}: only a release of the "
-            "same bins tells what to expect. Give another one, or name a shape, such as like='smooth'."
+            f"the earlier release {name!r} has {has} bins and this domain {needs}: give a release of the "
+            "same bins, or name a shape, such as like='smooth'."
         )
     if release.simulated:
         _warn(f"the release {name!r} is simulated, so it protects nobody: the data behind it must be public.")
@@ -116,8 +116,8 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
 
 def _public(counts: Any, domain: Domain, name: str) -> Pattern:
     _warn(
-        f"{name} must be public: what is shown of them is not protected by any noise. If they are private, "
-        "stop here, and name a shape or an earlier release instead."
+        f"{name} must be public: results that are computed from them are not protected by noise. If they "
+        "are private, stop here, and name a shape or an earlier release instead."
     )
     if counts.dtype.kind not in "iuf":
         raise DataError(f"{name} must be counts, one number per bin, not {counts.dtype}.")
@@ -126,7 +126,7 @@ def _public(counts: Any, domain: Domain, name: str) -> Pattern:
     known = counts.astype(np.float64).ravel()
     if known.size < domain.n:
         raise UsageError(
-            f"{name} are {known.size:,} bins and the domain has {domain.n:,}: as many or more are needed."
+            f"{name} have {known.size:,} bins, fewer than the {domain.n:,} of the domain: give as many."
         )
     if not np.isfinite(known).all() or (known < 0).any() or not known.sum() > 0:
         raise DataError(f"{name} must be counts of 0 or more, and not all 0.")
@@ -134,7 +134,7 @@ def _public(counts: Any, domain: Domain, name: str) -> Pattern:
 
 
 def _read(path: Path, axes: int) -> Any:
-    how = "write one count per line (.csv, a line of titles may come first), or an array of numpy (.npy)"
+    how = "write one count per line (.csv, a header line is allowed), or a numpy array (.npy)"
     if path.suffix.lower() not in (".npy", ".csv", ".txt"):
         raise UsageError(
             f"{path.name!r} is not a file of counts or a release: {how}; releases end in .json or .parquet."
@@ -154,14 +154,19 @@ def _warn(text: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Preview:
-    """A dozen releases that could come out on made-up data, and how far they are off.
+    """A dozen simulated releases of made-up data, and their errors.
+
+    >>> plan = dphist.Plan(bins=4, range=(0, 40), epsilon=1)
+    >>> preview = plan.preview(records=1000)
+    >>> len(preview.releases), preview.releases[0].simulated
+    (12, True)
 
     Args:
         releases: the dozen, each stamped simulated.
         values: the values of all outcomes, one row each; the dozen comes first.
         truth: the made-up counts.
         errors: each outcome's mean absolute error per query of the workload.
-        like: what the made-up data look like.
+        like: the shape of the made-up data.
     """
 
     releases: tuple[Release, ...]
@@ -181,7 +186,12 @@ class Preview:
         return float(self.errors.mean())
 
     def band(self) -> tuple[Floats, Floats]:
-        """Return for each bin the ends between which nine in ten outcomes lie."""
+        """Return for each bin the ends between which nine in ten outcomes lie.
+
+        >>> low, high = preview.band()
+        >>> bool((low <= high).all())
+        True
+        """
         low, high = np.quantile(self.values, (0.05, 0.95), axis=0)
         shape = self.domain.shape
         return low.reshape(shape), high.reshape(shape)
@@ -194,7 +204,11 @@ class Preview:
         log: bool = False,
         overwrite: bool = False,
     ) -> Picture:
-        """Return the made-up truth, the band and the dozen in one picture; of a grid, the expected error."""
+        """Return a chart of the made-up counts, the band and the dozen; for a grid, of the expected error.
+
+        >>> preview.plot("outcomes.svg").to_svg().startswith("<svg")
+        True
+        """
         if len(self.domain.axes) == 2:
             missed = np.abs(self.values - self.truth).mean(axis=0)
             picture = heatmap_chart(

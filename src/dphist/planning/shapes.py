@@ -1,7 +1,10 @@
 """Made-up public data: named shapes of histograms, and samples of any size drawn from them.
 
-Nothing here has anything to do with private records or with the noise that protects them: a shape is a
-public description, and its samples are what methods are compared, advised on and trained with.
+A shape is a public description: neither private records nor the noise that protects them are involved.
+Methods are compared and recommended on such samples.
+
+>>> dphist.shapes.draw("sparse", n=64, records=1000).sum().item()
+1000
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def to_csv(entries: Iterable[Entry]) -> str:
 
 
 class LedgerLike(ABC):
-    """What keeps a budget: how a charge is made is written here once, and where it is kept below."""
+    """A privacy budget for each dataset. Subclasses say where the journal is stored."""
 
     def charge(
         self,
@@ -197,8 +197,12 @@ class LedgerLike(ABC):
     ) -> Charge:
         """Journal epsilon and only then return it as a charge, or raise and change nothing.
 
+        >>> charge = ledger.charge("0.5", dataset="visits", mechanism="identity", what="ages")
+        >>> charge.epsilon
+        Fraction(1, 2)
+
         Args:
-            unit: whom the charge protects, in words.
+            unit: whom the charge protects: one record, or one person.
         """
         epsilon, dataset = parse_epsilon(epsilon), _name(dataset)
         release = os.urandom(16).hex()  # noqa: TID251 - a name, drawn before anything is known
@@ -207,19 +211,34 @@ class LedgerLike(ABC):
         return Charge(epsilon, dataset, purpose, release, _SEAL)
 
     def check(self, epsilon: Fraction, *, dataset: str = "default") -> None:
-        """Raise what `charge` would raise, and charge nothing."""
+        """Raise what ``charge`` would raise, and charge nothing.
+
+        >>> ledger.check(1, dataset="visits")
+        """
         self._could_spend(_name(dataset), parse_epsilon(epsilon))
 
     def spent(self, dataset: str) -> Fraction:
-        """Return the sum of all charges to a dataset."""
+        """Return the sum of all charges to a dataset.
+
+        >>> ledger.spent("visits")
+        Fraction(0, 1)
+        """
         return self._account(_name(dataset))[0]
 
     def limit(self, dataset: str) -> Fraction | None:
-        """Return what may be spent in all on a dataset; None is without limit."""
+        """Return the limit of a dataset's charges; None if there is no limit.
+
+        >>> ledger.limit("visits")
+        Fraction(2, 1)
+        """
         return self._account(_name(dataset))[1]
 
     def remaining(self, dataset: str) -> Fraction | None:
-        """Return what is left below the limit, at least 0; None is without limit."""
+        """Return the budget that is left, at least 0; None if there is no limit.
+
+        >>> ledger.remaining("visits")
+        Fraction(2, 1)
+        """
         spent, limit = self._account(_name(dataset))
         return None if limit is None else max(limit - spent, Fraction(0))
 
@@ -241,7 +260,13 @@ class LedgerLike(ABC):
 
 
 class MemoryLedger(LedgerLike):
-    """A budget that ends with the process; the limit holds for each dataset."""
+    """A budget in memory, which ends with the process; the limit holds for each dataset.
+
+    >>> ledger = dphist.MemoryLedger(limit=2)
+    >>> release = dphist.from_counts([30, 20], epsilon="0.5", ledger=ledger)
+    >>> ledger.remaining("default")
+    Fraction(3, 2)
+    """
 
     def __init__(self, limit: object = None) -> None:
         self._limit = None if limit is None else parse_epsilon(limit, name="limit")
@@ -256,7 +281,11 @@ class MemoryLedger(LedgerLike):
         return f"MemoryLedger(limit {limit}, spent {{{spent}}}; ends with the process)"
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
-        """Return the charges, oldest first, of one dataset or of all."""
+        """Return the charges of one dataset or of all, oldest first.
+
+        >>> [entry.mechanism for entry in ledger.entries()]
+        ['identity']
+        """
         return [e for e in self._entries if dataset in (None, e.dataset)]
 
     def _account(self, dataset: str) -> Account:
@@ -302,20 +331,24 @@ class _Balances:
 
 @dataclass(frozen=True)
 class Ledger(LedgerLike):
-    """A budget in a file, shared by any number of processes: checked whenever it is opened.
+    """A budget in a file that any number of processes may share; every row is checked when it is opened.
+
+    >>> ledger = dphist.Ledger.open("visits.db", create=True)
+    >>> ledger.set_limit("visits", 2)
+    'limit 2, of which 2 is left'
 
     Args:
-        create: make the file if it is missing; otherwise a missing file is an error, since a slip in its
-            name would be a new budget.
-        read_only: for looking only, also where nothing may be written.
+        create: create the file if it is missing; otherwise a missing file is an error, since a misspelt
+            name would open a new budget.
+        read_only: open for reading only, also where the file cannot be written.
     """
 
     path: Path
     _: KW_ONLY
     create: InitVar[bool] = False
     read_only: bool = field(default=False, repr=False)
-    # What was read last and can never be taken away: a file that does not hold it any more was rolled back,
-    # and is refused for as long as this object lives.
+    # The balances at the last reading. Rows are never removed: a file without these rows was rolled back,
+    # and this object refuses it.
     _known: list[_Balances] = field(
         default_factory=lambda: [_Balances()], init=False, repr=False, compare=False
     )
@@ -349,13 +382,20 @@ class Ledger(LedgerLike):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False) -> Self:
-        """Return the ledger at a path, after checking every row; with ``create``, made if it is missing."""
+        """Return the ledger at a path, after checking every row; with ``create``, create a missing file.
+
+        >>> dphist.Ledger.open("visits.db", read_only=True).datasets()
+        ['visits']
+        """
         return cls(path, create=create, read_only=read_only)  # type: ignore[arg-type]
 
     def set_limit(self, dataset: str, limit: object) -> str:
-        """Journal a dataset's new limit, None for no limit, and return what it means in a sentence.
+        """Journal a dataset's new limit, None for no limit, and return its meaning in a sentence.
 
-        A limit below what is already spent is allowed; every charge is then refused.
+        A limit below the budget that is already spent is allowed; every charge is then refused.
+
+        >>> ledger.set_limit("visits", "1/2")
+        'limit 0.5, of which 0.5 is left'
         """
         exact = None if limit is None else parse_epsilon(limit, name="limit")
         with self._writing() as (file, book):
@@ -370,15 +410,26 @@ class Ledger(LedgerLike):
         return meaning
 
     def datasets(self) -> list[str]:
-        """Return the names of all datasets that have a charge or a limit."""
+        """Return the names of all datasets that have a charge or a limit.
+
+        >>> ledger.datasets()
+        ['visits']
+        """
         return sorted(self._book().accounts)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
-        """Return the journal, oldest first, of one dataset or of all."""
+        """Return the journal of one dataset or of all, oldest row first.
+
+        >>> [entry.kind for entry in ledger.entries("visits")]
+        ['limit']
+        """
         return [entry for entry in self._read(_Balances())[1] if dataset in (None, entry.dataset)]
 
     def verify(self) -> None:
-        """Raise LedgerError unless every row is there, whole, and follows from those before it."""
+        """Raise LedgerError unless every row is present, complete and consistent with the rows before it.
+
+        >>> ledger.verify()
+        """
         self._read(_Balances())
 
     def _account(self, dataset: str) -> Account:

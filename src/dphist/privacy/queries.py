@@ -582,7 +582,7 @@ def _rise(low: Ints, high: Ints, end: int) -> bool:
 def _rising(values: Ints, name: str) -> Ints:
     found = _ints(values, name)
     if found.size < 2 or found[0] != 0 or not (found[1:] > found[:-1]).all():
-        raise UsageError(f"{name} must rise from 0 to the number of bins.")
+        raise UsageError(f"{name} must increase from 0 to the number of bins.")
     return found
 
 

@@ -49,7 +49,7 @@ def pick(axis: Axis, part: object) -> Ints:
         raise UsageError(f"a part of a numeric axis is two of its edges, such as 30, 40; not {part!r}.")
     lo, hi = (axis.cut(end) if isinstance(axis, Instants) else cut(axis.edges, end) for end in part)
     if not lo < hi:
-        raise UsageError(f"the part from {part[0]!r} to {part[1]!r} has no bins; its ends must rise.")
+        raise UsageError(f"the part from {part[0]!r} to {part[1]!r} has no bins; its ends must increase.")
     return np.arange(lo, hi)
 
 
@@ -81,7 +81,7 @@ def coarse_starts(axis: Axis, into: int | Sequence[Any] | NDArray[Any]) -> Ints:
         if starts.size < 2 or starts[0] != 0 or starts[-1] != axis.n or (np.diff(starts) < 1).any():
             spell = axis.moment if isinstance(axis, Instants) else "{:g}".format
             ends = f"{spell(axis.edges[0])} to {spell(axis.edges[-1])}"
-            raise UsageError(f"new edges must rise from {ends}, the ends of the domain.")
+            raise UsageError(f"new edges must increase from {ends}, the ends of the domain.")
         return starts
     factor = as_int(into, "the number of bins to merge")
     if not 1 <= factor <= axis.n or axis.n % factor:

@@ -123,7 +123,12 @@ def _writer(release: Release, target: Path) -> Callable[[Path], object]:
 
 
 def load(path: str | os.PathLike[str]) -> Release:
-    """Read a release that was saved as .json or .parquet."""
+    """Read a release that was saved as .json or .parquet; neither the records nor the ledger are needed.
+
+    >>> path = dphist.from_counts([30, 20], epsilon=1).save("colours.json")
+    >>> dphist.load(path).method
+    'identity'
+    """
     file = Path(path)
     try:
         content = file.read_bytes()

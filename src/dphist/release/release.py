@@ -1,4 +1,4 @@
-"""The release: what is handed out. It holds nothing exact and needs nothing private to be opened."""
+"""The release: the published result. It holds no exact count, and opens without the records or the ledger."""
 
 from __future__ import annotations
 
@@ -37,16 +37,22 @@ STAMP = "SIMULATED: not private."
 
 
 def _shown(number: float) -> str:
-    """Return a number for reading: whole where it is whole or large, otherwise of six digits."""
+    """Return a number for reading: integers and large numbers in full, others with six digits."""
     whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
     return f"{round(number):,d}" if whole else f"{number:,.6g}"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An answer with its interval; ``low`` and ``high`` are None where no interval is known.
+    """An answer with its confidence interval; ``low`` and ``high`` are None where no interval is known.
+
+    >>> estimate = dphist.Estimate(value=12.0, low=9.0, high=15.0, level=0.95, note="")
+    >>> str(estimate)
+    '12 (9 to 15, level 0.95)'
 
     Args:
+        level: the confidence level of the interval.
+        note: what the interval covers and how it was obtained, or why there is none.
         spelled: value, low and high as text, for axes of time: what the clock shows.
     """
 
@@ -68,18 +74,22 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Release:
-    """A private histogram with how it was made, what it cost and how wrong it may be.
+    """A private histogram, with how it was made, what it cost and how large its error may be.
+
+    >>> release = dphist.from_counts([30, 20, 50, 10], bins=[0, 10, 20, 30, 40], epsilon=1)
+    >>> release
+    Release('identity', 4 bins, epsilon=1, unit='one record', not journaled)
 
     Args:
         raw: the values as estimated, unbiased where the method is; they may be negative or fractional.
-        post: how ``values()`` are made from them: as they are, not negative, or whole numbers.
+        post: how ``values()`` follow from them: unchanged, made nonnegative, or rounded to integers.
         charges: the parts of ``epsilon`` and what each was spent on.
-        sensitivity: by how much one unit could change the exact counts, added over all bins.
+        sensitivity: the largest change of the exact counts that one unit can cause, added over all bins.
         parameters: the method's components and settings, ready for JSON.
-        provenance: where the records came from and what was done with those outside; never a count.
-        created: when, in UTC, as ISO 8601.
-        simulated: True if the noise came from a seed: then nothing is protected.
-        id: the random name under which a ledger paid for it; None where nobody did or the file is older.
+        provenance: where the records came from and how they were selected; never a count.
+        created: the time of publication in UTC, as ISO 8601.
+        simulated: True if the noise came from a seed, so that nothing is protected.
+        id: the random name of this release in the ledger; None if no ledger was charged or the file is older.
     """
 
     domain: Domain
@@ -144,21 +154,33 @@ class Release:
         return _read_only(made(self.raw.reshape(self.domain.shape)).ravel())
 
     def values(self) -> Floats:
-        """Return the presentable values, in the shape of the domain."""
+        """Return the values after post-processing, in the shape of the domain.
+
+        >>> release.values().shape
+        (4,)
+        """
         return self.presentable.reshape(self.domain.shape)
 
     def counts(self) -> Floats:
-        """Return ``values()``, under the name plotting libraries use: private estimates, not exact counts."""
+        """Return ``values()`` under the name that plotting libraries use; they are not exact counts.
+
+        >>> bool((release.counts() == release.values()).all())
+        True
+        """
         return self.values()
 
     def variances(self) -> Floats | None:
-        """Return the variance of each raw value, NaN where it is unknown; None if none is known."""
+        """Return the variance of each raw value: NaN for bins whose variance is unknown, None if all are.
+
+        >>> release.variances().round(2).tolist()
+        [1.84, 1.84, 1.84, 1.84]
+        """
         variances = self.error.variances()
         return None if variances is None else variances.reshape(self.domain.shape)
 
     @property
     def kind(self) -> str:
-        """What the values are, in the words of plotting libraries."""
+        """The kind of values, as plotting libraries name it (the UHI protocol)."""
         return "COUNT"
 
     @cached_property
@@ -170,16 +192,20 @@ class Release:
 
     @property
     def bounding(self) -> str:
-        """What the values are about if a unit may have more records than are counted, otherwise nothing."""
+        """The warning about the bias of contribution bounding; empty if a unit is one record."""
         return bounding(self.sensitivity) if self.unit != "one record" or self.sensitivity > 1 else ""
 
     # ---- questions ----------------------------------------------------------------------------------
 
     def sum(self, *where: Any, level: float = 0.95) -> Estimate:
-        """Return the sum of some bins, from the raw values, with an interval for this one query.
+        """Return the sum of the raw values of some bins, with a confidence interval for this query.
 
-        ``sum(30, 40)`` between two edges of a numeric axis: 30 <= x < 40. ``sum("red", "blue")`` or
-        ``sum(["red", "blue"])`` for categories. On a grid one of these per axis:
+        >>> estimate = release.sum(10, 30)
+        >>> estimate.low < estimate.value < estimate.high, estimate.level
+        (True, 0.95)
+
+        On a numeric axis give two edges: ``sum(30, 40)`` is 30 <= x < 40. For categories give labels:
+        ``sum("red", "blue")`` or ``sum(["red", "blue"])``. On a grid give one of these for each axis:
         ``sum((0, 10), ["red"])``.
         """
         noise_law.check_level(level)
@@ -188,22 +214,35 @@ class Release:
         return self._estimate(value, self.error.cells_margin(cells, level=level), level)
 
     def count(self, label: str | int, *, level: float = 0.95) -> Estimate:
-        """Return one bin's value, named by its label or, where bins are whole numbers, by its number."""
+        """Return the raw value of one bin, named by its label or, on an axis of integers, by its integer.
+
+        >>> colours = dphist.from_counts([300, 20], bins=["red", "green"], epsilon=1)
+        >>> colours.count("red").level
+        0.95
+        """
         bin_of = answers.bin_named(self.domain, label)
         return self._estimate(
             float(self.raw[bin_of]), self.error.margin(bin_of, bin_of + 1, level=level), level
         )
 
     def total(self, *, level: float = 0.95) -> Estimate:
-        """Return the sum of all bins."""
+        """Return the sum of the raw values of all bins.
+
+        >>> release.total(level=0.99).level
+        0.99
+        """
         noise_law.check_level(level)
         margin = self.error.margin(0, self.domain.n, level=level)
         return self._estimate(float(self.raw.sum()), margin, level)
 
     def intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
-        """Return low and high ends around the raw values, NaN where unknown.
+        """Return the lower and upper ends of confidence intervals around the raw values, NaN where unknown.
 
-        They hold for each bin on its own, or with ``joint=True`` for all bins at once.
+        They hold for each bin on its own, or with ``joint=True`` simultaneously for all bins.
+
+        >>> low, high = release.intervals(joint=True)
+        >>> bool((low < release.raw).all() and (release.raw < high).all())
+        True
         """
         noise_law.check_level(level)
         margins = self.error.joint(level=level) if joint else self.error.bin_margins(level=level)
@@ -213,9 +252,13 @@ class Release:
         return (self.raw - margins).reshape(shape), (self.raw + margins).reshape(shape)
 
     def presentable_intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
-        """Return ``intervals``, cut at 0 if the values are made presentable by ``post``.
+        """Return ``intervals``, cut at 0 if ``post`` makes the values nonnegative.
 
-        Counts are not negative, so that the cut takes nothing away that could be true: coverage stays.
+        True counts are never negative, so the cut does not change the coverage.
+
+        >>> low, high = dphist.from_counts([0, 3], epsilon=1, post="nonneg").presentable_intervals()
+        >>> bool((low >= 0).all())
+        True
         """
         low, high = self.intervals(level=level, joint=joint)
         return (low, high) if self.post == "none" else (np.maximum(low, 0.0), np.maximum(high, 0.0))
@@ -223,7 +266,10 @@ class Release:
     def cdf(self) -> Floats:
         """Return the share of records below each edge, from 0 to 1; all NaN if the total is not positive.
 
-        Made from the running sums of the raw values, whose errors are known.
+        It is computed from the running sums of the raw values, whose errors are known.
+
+        >>> release.cdf().size
+        5
         """
         ordered_axis(self.domain)
         sums = rising(self.raw)
@@ -233,29 +279,33 @@ class Release:
         return shares
 
     def quantile(self, q: float, *, level: float = 0.95) -> Estimate:
-        """Return where the share q of records lies below, interpolated evenly inside its bin.
+        """Return the value below which the share q of the records lies, interpolated evenly inside its bin.
 
-        The interval runs between edges and holds at least with the level: it joins all bins for which
-        the noisy sums do not refute that the quantile lies in them. Of instants, numbers are seconds since
+        The interval runs between edges and has at least the confidence level: it joins all bins that may
+        contain the quantile according to the noisy sums. On an axis of time the numbers are seconds since
         1970, and ``str`` writes what the clock shows.
+
+        >>> median = release.quantile(0.5)
+        >>> 0 <= median.low <= median.value <= median.high <= 40
+        True
         """
         noise_law.check_level(level)
         if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
-            raise UsageError(f"a quantile is asked for by a number from 0 to 1, such as 0.5, not {q!r}.")
+            raise UsageError(f"q must be a number from 0 to 1, such as 0.5, not {q!r}.")
         axis = ordered_axis(self.domain)
         edges, clock = axis.edges, axis.moment if isinstance(axis, Instants) else None
         shares = self.cdf()
         if math.isnan(shares[-1]):
-            note = "The release holds no positive mass: its total is not above zero."
+            note = "The release has no quantiles: its total is not above zero."
             return Estimate(math.nan, None, None, level, self._note(note))
         value = invert(edges, shares, float(q))
         margins = self.error.quantile_margins(float(q), level=level)
         if margins is None:
-            note = f"No interval is known for quantiles of this release. {self.error.description}"
+            note = f"Intervals for quantiles of this release are unknown. {self.error.description}"
             return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
         bins = possible_bins(self.raw, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
-        note = "Holds for this quantile alone, and at least with the level (Chernoff's bound)."
+        note = "Holds for this quantile alone, with at least the stated level (Chernoff's bound)."
         low, high = min(float(ends[0]), value), max(float(ends[1]), value)
         spelled = tuple(map(clock, (value, low, high))) if clock else ()
         return Estimate(value, low, high, level, self._note(note), spelled)
@@ -263,7 +313,11 @@ class Release:
     def rebin(self, into: int | Sequence[Any] | NDArray[Any]) -> Release:
         """Return a release with coarser bins: every ``into`` neighbours merged, or cut at these edges.
 
-        Free of charge, and only at edges that exist: what is inside a bin was never measured.
+        This is post-processing and spends nothing. The edges must be edges of this release, since nothing
+        was measured inside a bin.
+
+        >>> release.rebin(2).domain.shape, release.rebin([0, 10, 40]).domain.shape
+        ((2,), (2,))
         """
         axis = ordered_axis(self.domain)
         starts = coarse_starts(axis, into)
@@ -282,50 +336,84 @@ class Release:
     # ---- handing out --------------------------------------------------------------------------------
 
     def to_numpy(self) -> tuple[Floats, ...]:
-        """Return values and edges, like ``numpy.histogram`` (for a grid like ``numpy.histogram2d``)."""
+        """Return values and edges, like ``numpy.histogram`` (for a grid like ``numpy.histogram2d``).
+
+        >>> values, edges = release.to_numpy()
+        >>> edges.tolist()
+        [0.0, 10.0, 20.0, 30.0, 40.0]
+        """
         return (self.values().copy(), *(axis.edges for axis in self.domain.axes))
 
     def to_pandas(self, *, level: float = 0.95) -> Any:
-        """Return a pandas table, one row per bin."""
+        """Return a pandas table, one row per bin.
+
+        >>> list(release.to_pandas())
+        ['lo', 'hi', 'value', 'raw', 'low', 'high']
+        """
         from dphist.release.show import frame
 
         return frame(self, "pandas", level=level)
 
     def to_arrow(self, *, level: float = 0.95) -> Any:
-        """Return a pyarrow table, one row per bin."""
+        """Return a pyarrow table, one row per bin.
+
+        >>> release.to_arrow().num_rows
+        4
+        """
         from dphist.release.show import frame
 
         return frame(self, "pyarrow", level=level)
 
     def to_polars(self, *, level: float = 0.95) -> Any:
-        """Return a polars table, one row per bin."""
+        """Return a polars table, one row per bin.
+
+        >>> release.to_polars().height
+        4
+        """
         from dphist.release.show import frame
 
         return frame(self, "polars", level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the release as the JSON document of docs/release-format.md, in dictionaries of your own."""
+        """Return the release as the document of docs/release-format.md: new dictionaries and lists.
+
+        >>> release.to_dict()["method"]
+        'identity'
+        """
         made: dict[str, Any] = json.loads(self.to_json())
         return made
 
     def to_json(self) -> str:
-        """Return that document as text."""
+        """Return the document of ``to_dict`` as JSON text.
+
+        >>> release.to_json().startswith("{")
+        True
+        """
         from dphist.release.files import document, written
 
         return written(document(self))
 
     @classmethod
     def from_dict(cls, described: object) -> Release:
-        """Return the release that ``to_dict`` described; anything else is a ReleaseFileError."""
+        """Return the release that ``to_dict`` described; raise ReleaseFileError for anything else.
+
+        >>> dphist.Release.from_dict(release.to_dict()) == release
+        True
+        """
         from dphist.release.files import read_document
 
         return read_document(described, "this document")
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write .json or .parquet, which ``load`` reads, or .csv.
+        """Write a .json or .parquet file, which ``dphist.load`` reads, or a .csv file.
 
-        A file of that name is left alone, whatever it is, unless it is this very release or
-        ``overwrite=True``: then it is replaced, whole or not at all.
+        An existing file is an error unless it holds this same release or ``overwrite=True``. It is then
+        replaced atomically.
+
+        >>> release.save("ages.json").name
+        'ages.json'
+        >>> dphist.load("ages.json") == release
+        True
         """
         from dphist.release.files import save
 
@@ -350,13 +438,16 @@ class Release:
         truth: ArrayLike | None = None,
         overwrite: bool = False,
     ) -> Picture:
-        """Return a picture, with each bin's interval where it is known; saved too if a path is given.
+        """Return a chart with the confidence intervals that are known; save it if a path is given.
+
+        >>> release.plot("ages.svg", log=True).to_svg().startswith("<svg")
+        True
 
         Args:
             log: draw the counts on a logarithmic axis.
-            joint: draw the intervals that hold for all bins at once.
-            truth: exact counts to draw beside the values; only for data that is public anyway.
-            overwrite: replace another file of that name.
+            joint: draw the intervals that hold simultaneously for all bins.
+            truth: exact counts to draw beside the values; only for data that is public.
+            overwrite: replace an existing file.
         """
         from dphist.release.show import draw
 

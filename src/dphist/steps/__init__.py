@@ -1,6 +1,10 @@
-"""The four slots of a mechanism; any component of one slot goes with any of the others.
+"""The four slots of a mechanism; components of different slots can be combined freely.
 
-``initialize`` -> ``order`` -> ``partition`` -> ``estimate``. What each may see and must return is in
-``protocols``. A component is a frozen dataclass with one method; it reaches the data only through the
-curator it is handed, and says by ``spends`` whether it takes a share of the budget.
+``initialize`` -> ``order`` -> ``partition`` -> ``estimate``. ``protocols`` says what each may read and must
+return. A component is a frozen dataclass with one method; it reaches the data only through the curator that
+it receives, and ``spends`` says whether it takes a share of the budget.
+
+>>> from dphist.steps import estimate, partition
+>>> partition.Singletons().spends, estimate.GroupMeans().spends
+(False, True)
 """

@@ -1,8 +1,8 @@
-"""Best partitions of a row of numbers in the order given, whose groups cost SSE + beta + a/(b + size).
+"""Optimal partitions of a row of numbers into runs, whose groups cost SSE + beta + a/(b + size).
 
 ``h`` is int64 or float64 of shape (n,); ``starts`` (int64) says where each run begins and, last, n. Sums are
-kept as exact integers (floats are put on a grid of at most n 2^-62 of their range), and an SSE only ever
-grows by squares, so nothing cancels however large the counts are.
+exact integers (floats are rounded to a grid of at most n 2^-62 of their range), and an SSE only ever grows
+by squares, so there is no cancellation however large the counts are.
 """
 
 from __future__ import annotations
@@ -31,23 +31,29 @@ def optimal_runs(h: ArrayLike, *, beta: float, a: float = 0.0, b: float = 0.0) -
 def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
     """Return the start of the last run of the best partition of x[:t], for t = 0..n.
 
-    best[t] = min over starts u of best[u] + SSE(u, t) + p(t - u) + beta, with p(l) = a/(b + l) falling and
-    convex. Compare starts u < t for an end s beyond t whose run has the level m (SSE is the least over m):
+    The slow twin is ``least_cost`` in tests/naive_partitions.py. The numbers in brackets mark the steps of
+    the proof in the code.
 
-    - u costs best[u] + SSE(u, t) + (t - u)(m - mean(u, t))^2 + rest + p(s - u), and t costs
+    [1] best[t] = min over starts u of best[u] + SSE(u, t) + p(t - u) + beta, with p(l) = a/(b + l)
+    decreasing and convex. Compare starts u < t for an end s beyond t whose run has the level m (SSE is the
+    minimum over m):
+
+    - [2] u costs best[u] + SSE(u, t) + (t - u)(m - mean(u, t))^2 + rest + p(s - u), and t costs
       best[t] + rest + p(s - t). Let gap = best[t] - best[u] - SSE(u, t). As p(s - u) <= p(s - t), t loses for
       good to u wherever (t - u)(m - mean)^2 <= gap; and as p(s - t) - p(s - u) is at most
       slack = p(1) - p(t - u + 1), u loses for good to t wherever (t - u)(m - mean)^2 >= gap + slack.
-    - So a start keeps at most two intervals of levels where it may still win, and dies when both are empty.
-    - If gap < 0, u loses at all levels from the end s on where p(s - t) - p(s - u) <= -gap: its expiry.
+    - [3] So a start keeps at most two intervals of levels where it may still win, and is dropped when both
+      are empty.
+    - [4] If gap < 0, u loses at all levels for every end s with p(s - t) - p(s - u) <= -gap: its expiry.
 
-    A cut between equal numbers v is not needed if beta >= 4a. Let the groups beside it have sizes L, R and
-    means g apart. Unless merging them is as good, g^2 > beta (1/L + 1/R); let v be at least g/2 from the
-    left mean: handing one v to the right saves at least g^2/4 (1/(L - 1) + 1/(R + 1)) > beta/(4 L (L - 1))
-    of SSE and costs at most p(L - 1) - p(L) <= a/(L (L - 1)), so the cut was not optimal. Otherwise such
-    starts are held back until the stretch of equal numbers ends: inside it their runs have no SSE, so one
-    with an older rival of smaller best loses; only the others are looked at, and none of them while even
-    their least best plus their least p is too much.
+    [5] A cut between equal numbers v is not needed if beta >= 4a. Let the groups beside it have sizes L, R
+    and means g apart. Unless merging them is as good, g^2 > beta (1/L + 1/R); let v be at least g/2 from the
+    left mean: moving one v to the right saves at least g^2/4 (1/(L - 1) + 1/(R + 1)) > beta/(4 L (L - 1))
+    of SSE and costs at most p(L - 1) - p(L) <= a/(L (L - 1)), so the cut was not optimal.
+
+    [6] Otherwise such starts are held back until the stretch of equal numbers ends: inside it their runs
+    have no SSE, so a start with an older rival of smaller best loses; only the others are tried, and none of
+    them while even their smallest best plus their smallest p is too large.
     """
     n = x.size
     best = np.empty(n + 1)
@@ -74,6 +80,7 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
     p_one = a / (b + 1.0)
     for t in range(1, n + 1):
         y = x[t - 1] - x[0]
+        # [1] The minimum over the starts that may still win; each SSE grows by one square.
         least = np.inf
         argmin = 0
         for c in range(alive):
@@ -86,6 +93,7 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             if v < least:
                 least = v
                 argmin = u
+        # [6] And over the starts held back inside a stretch of equal numbers.
         if held_count and floor + a / (b + (t - held[0])) < least:
             for c in range(rare_count):
                 v = best[rare[c]] + a / (b + (t - rare[c]))
@@ -95,9 +103,9 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
         best[t] = least + beta
         back[t] = argmin
         inside = t < n and x[t] == x[t - 1]
-        if t == n or (inside and not hold):
+        if t == n or (inside and not hold):  # [5]
             continue
-        barred_from, barred_to = 1.0, 0.0  # the levels at which the new start has lost already
+        barred_from, barred_to = 1.0, 0.0  # the levels at which the new start t loses
         kept = 0
         for c in range(alive):
             u = start[c]
@@ -105,13 +113,14 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             gap = best[t] - best[u] - state[c, 0]
             reach = gap + p_one - a / (b + span + 1.0)
             until = expiry[c]
-            if reach <= 0.0 or until <= t + 1:
+            if reach <= 0.0 or until <= t + 1:  # [2], [4]: u loses at every level
                 continue
-            if gap < 0.0:  # the least d with a span / ((b + d)(b + d + span)) <= -gap
+            if gap < 0.0:  # [4]: the least d with a span / ((b + d)(b + d + span)) <= -gap
                 root = 0.5 * (np.sqrt(np.float64(span) * span + 4.0 * a * span / -gap) - span)
                 wait = np.ceil(root * (1.0 + 1e-9) - b)
                 if wait < until - t:
                     until = t + max(1, int(wait))
+            # [3] Intersect the intervals of u with the levels where it does not lose; rounding only widens.
             mean = np.float64(sums[t] - sums[u]) / span
             radius = np.sqrt(reach / span) * (1.0 + 1e-12) + 1e-15 * abs(mean)
             from_1 = max(state[c, 1], mean - radius)
@@ -120,6 +129,7 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             to_2 = min(state[c, 4], mean + radius)
             if from_1 > to_1 and from_2 > to_2:
                 continue
+            # [2] The levels where t loses to u: of two intervals the union if they meet, else the longer.
             if gap > 0.0:
                 inner = np.sqrt(gap / span) * (1.0 - 1e-12) - 1e-15 * abs(mean)
                 if barred_from > barred_to or (
@@ -138,6 +148,7 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             state[kept, 4] = to_2
             kept += 1
         alive = kept
+        # [6] Hold t back inside a stretch; at its end, t and those held back become starts.
         if inside:
             if best[t] < min(floor, best[stretch]):
                 rare[rare_count] = t

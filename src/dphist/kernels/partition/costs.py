@@ -94,7 +94,7 @@ def cost(h: ArrayLike, starts: Ints, *, beta: float, a: float, b: float) -> floa
     beta, a, b = penalties(beta, a, b)
     s = np.ascontiguousarray(starts, dtype=np.int64)
     if s.ndim != 1 or s.size < 2 or s[0] != 0 or s[-1] != x.size or (np.diff(s) < 1).any():
-        raise UsageError("a partition's starts must rise from 0 to the number of bins.")
+        raise UsageError("a partition's starts must increase from 0 to the number of bins.")
     return cost_of(x, s, beta, a, b)
 
 

@@ -166,11 +166,12 @@ def _median_short(x: Ints, length: int, stride: int, cap: int) -> Ints:
 
 @kernel
 def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: int, cap: int) -> Ints:
-    """Slide one window; grid 0 asks for the median cost.
+    """Slide one window over the counts; grid 0 asks for the median cost.
 
-    ``at`` points into the distinct counts; (c, s) are the number and the sum of the window's bins below it:
-    for the mean, of those not above q; for the median, of those below the middle one. A slide changes two
-    counters, then the pointer walks, 16 or 512 distinct counts at a time where it can.
+    The slow twins are ``mean_cost`` and ``median_cost`` in tests/naive_partitions.py. Invariant: ``at`` is a
+    rank among the distinct counts, and (c, s) are the number and the sum of the window's bins of lower rank.
+    After step 2 these are, for the mean, the bins not above q; for the median, those below the middle one. A
+    slide changes two counters, then the pointer moves, by 16 or 512 ranks at a time where it can.
     """
     n = x.size
     distinct = values.size
@@ -184,6 +185,7 @@ def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: i
     s = np.int64(0)
     half = length // 2
     for e in range((out.size - 1) * stride + length):
+        # Step 1: bin e enters and bin e - length leaves; the invariant holds for the same ``at``.
         for side in range(2):
             i = e if side == 0 else e - length
             if i < 0:
@@ -204,6 +206,7 @@ def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: i
         if lo < 0 or lo % stride:
             continue
         if grid > 0:
+            # Step 2, mean: move ``at`` up, then down, to the first distinct count above q.
             q = total // length
             while at < distinct and values[at] <= q:
                 if at & 15 == 0 and at + 16 <= distinct and values[at + 15] <= q:
@@ -233,10 +236,12 @@ def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: i
                     at -= 1
                     c -= count[at]
                     s -= count[at] * values[at]
+            # Step 3: the k bins above q exceed it by (total - s) - k q in all; see the module's formula.
             k = length - c
             out[lo // stride] = mean_cost((total - s) - k * q, k, total - q * length, length, grid, cap)
         else:
-            while c + count[at] <= half:  # the middle bin is further up
+            # Step 2, median: move ``at`` up, then down, to the rank of the middle bin.
+            while c + count[at] <= half:
                 if at & 15 == 0 and c + near[at >> 4, 0] <= half:
                     if at & 511 == 0 and c + far[at >> 9, 0] <= half:
                         c += far[at >> 9, 0]
@@ -264,6 +269,7 @@ def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: i
                     at -= 1
                     c -= count[at]
                     s -= count[at] * values[at]
+            # Step 3: the lower half is the bins below the middle one and some equal to it.
             below = s + (half - c) * values[at]
             out[lo // stride] = min(total - 2 * below - (length - 2 * half) * values[at], cap)
     return out

@@ -36,7 +36,7 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
     size = np.array(lengths, dtype=np.int64)
     n = len(costs[0])
     if size.size != len(costs) or size[0] != 1 or (np.diff(size) < 1).any() or size[-1] > n:
-        raise UsageError(f"lengths must rise from 1 to at most {n}, with one row of costs each.")
+        raise UsageError(f"lengths must increase from 1 to at most {n}, with one row of costs each.")
     table = np.asarray(costs) if isinstance(costs, np.ndarray) else np.zeros((size.size, n), np.int64)
     if table is not costs:
         for k, row in enumerate(costs):

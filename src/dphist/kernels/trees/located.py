@@ -41,11 +41,14 @@ def locate(tree: Tree, starts: Ints, lo: Ints, hi: Ints) -> Located:
 def _locate(
     lo: Ints, hi: Ints, left: Ints, parent: Ints, leaf: Ints, a: Floats, b: Floats
 ) -> tuple[Ints, Floats, Ints, Floats, Ints, Floats, Ints, int]:
+    """Return the fields of `Located`; dense matrices of tests/naive_trees.py check their use."""
     k, m, nodes = leaf.size, a.size, left.size
+    # Step 1: the one node that each inner edge between groups cuts in two.
     at_edge = np.full(k + 1, -1, np.int64)
     for q in range(nodes):
         if left[q] > 0:
             at_edge[hi[left[q]]] = q
+    # Step 2: the top of each range, by climbing from both ends: a node's number exceeds its parent's.
     tops = np.empty(m, np.int64)
     count = np.zeros(nodes + 2, np.int64)
     begun = np.zeros(k + 1)
@@ -68,6 +71,7 @@ def _locate(
             top = x
         tops[i] = top
         count[nodes - top] += 1
+    # Step 3: sort the ranges by their tops, by counting, last node first.
     for q in range(nodes + 1):
         count[q + 1] += count[q]
     begin = np.empty(m, np.int64)
@@ -85,12 +89,14 @@ def _locate(
         group = np.int64(b[i])
         end_into[to] = b[i] - group
         end[to] = at_edge[group] if b[i] == group else leaf[group]
+    # Step 4: how many ranges contain each node, from running counts of begins and ends.
     for e in range(k):
         begun[e + 1] += begun[e]
         ended[e + 1] += ended[e]
     whole = np.empty(nodes)
     for q in range(nodes):
         whole[q] = begun[lo[q]] - ended[hi[q]]
+    # Step 5: number the nodes that contain an end, and their ancestors.
     row = np.zeros(nodes, np.int64)
     for i in range(m):
         if begin[i] >= 0:

@@ -23,14 +23,7 @@ from dphist.kernels.trees.budget import (
 from dphist.kernels.trees.tree import Bytes, Flags
 from dphist.kernels.trees.variances import contrast, covered, leaf_spread, pooled
 
-V, J, B, CROSS, MEAN, DEV = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # columns of the state: see kernels.shares; MEAN and DEV are of F
+V, J, B, CROSS, MEAN, DEV = range(6)  # columns of the state: see kernels.trees.budget; MEAN and DEV are of F
 STATE, DOWN = 6, WIDTH + 1
 _FAR = WIDTH  # the last column on the way down: see `fall_closed`
 
@@ -51,12 +44,16 @@ def rise_closed(
     down: Floats,
     state: Floats,
 ) -> float:
-    """Fill ``state``, set ``share`` unless it is given, and return the error of all queries."""
+    """Fill ``state``, set ``share`` unless it is given, and return the error of all queries.
+
+    The slow twin is the dense ``query_matrix`` with ``fit`` (and ``greedy``) of tests/naive_trees.py.
+    """
     n = starts[starts.size - 1]
     for q in range(left.size - 1, -1, -1):
         begin, end = starts[lo[q]], starts[hi[q]]
         before, after = begin + 1.0, n - end + 1.0
         c = left[q]
+        # Step 1, a leaf: F is even inside a group, whose total has variance 1 per unit of budget.
         if c == 0:
             spread = leaf_spread(end - begin)
             state[q, V] = 1.0
@@ -67,6 +64,7 @@ def rise_closed(
             state[q, DEV] = spread
             share[q] = 1.0
             continue
+        # Step 2: pool F of both children, as the module says F changes on the way up.
         d = c + 1
         n1 = starts[hi[c]] - begin - 1.0
         n2 = end - starts[lo[d]] - 1.0
@@ -77,9 +75,11 @@ def rise_closed(
         mean, spread = pooled(
             n1, t * mean1, t * t * state[c, DEV], t, n2, t + u * mean2, u * u * state[d, DEV]
         )
+        # Step 3: the error that the node's total causes (b), and that its subtree adds (j).
         b = covered(prefixes, before, end - begin - 1.0, after, mean, spread)
         both = contrast(prefixes, n + 1.0, n1, mean1, state[c, DEV], n2, mean2, state[d, DEV])
         j = state[c, J] + state[d, J] + both * (t * v2)
+        # Step 4: choose the node's share of the budget, then rescale the subtree to what is left.
         if mode == GREEDY:
             across = after + n2 * mean2
             if not prefixes:
@@ -138,9 +138,8 @@ def fall_closed(
         seen, pull, far = down[q, SEEN], down[q, PULL], down[q, _FAR]
         right = n2 * (1.0 - mean2)
         change = n1 * mean1 + 1.0 + right  # the sum over all prefixes of c1 - c2
-        moved = t * (dev1 + n1 * mean1 * mean1 + 1.0 + right) + u * (
-            mean2 * right - dev2
-        )  # and of F (c1 - c2)
+        # And of F (c1 - c2).
+        moved = t * (dev1 + n1 * mean1 * mean1 + 1.0 + right) + u * (mean2 * right - dev2)
         along = times * (far * change + seen * moved)
         both = contrast(prefixes, ends, n1, mean1, dev1, n2, mean2, dev2)
         mean = 0.0 if prefixes else change / ends

@@ -1,7 +1,7 @@
 """The error of m listed ranges on a tree, and how it depends on each share: near O(k + m) each way.
 
 To a node, a range is of the kind R (begins at or before it, ends inside), L (begins inside, ends at or after
-it), I (inside), whole or nothing. Only sums over each kind are kept. A range is touched where its ends lie
+it), I (inside), whole or nothing. Only sums over each kind are stored. A range is visited where its ends lie
 and at its top, the lowest node that has both ends strictly inside, where it turns from L and R of the
 children into I. An end on an edge between groups lies in the one node that the edge cuts in two; an end
 inside a group lies in its leaf.
@@ -26,7 +26,7 @@ from dphist.kernels.trees.budget import (
 )
 from dphist.kernels.trees.tree import Bytes, Flags
 
-V, J, B, CROSS = 0, 1, 2, 3  # columns of the state: see kernels.shares
+V, J, B, CROSS = 0, 1, 2, 3  # columns of the state: see kernels.trees.budget
 STATE = 4
 # Nodes in or below which a range ends have a row of sums besides; row 0 is for all others and stays 0. N_R, R
 # and RR: the number of ranges of kind R, and the sums of F(end) and its square; N_L, L and LL: the same of 1
@@ -39,7 +39,11 @@ MID_R, MID_L, GG, GF, FF, BOTH = range(8, 14)
 # `fall_ranges`.
 _ALONG, _R0, _R1, _RM, _L0, _L1, _LM = range(14, 21)
 SUMS = 21
-_FAR, _PART, _LOOSE = WIDTH, WIDTH + 1, WIDTH + 2  # columns on the way down, after those of kernels.shares
+_FAR, _PART, _LOOSE = (
+    WIDTH,
+    WIDTH + 1,
+    WIDTH + 2,
+)  # columns on the way down, after those of kernels.trees.budget
 DOWN = WIDTH + 3
 
 
@@ -99,13 +103,15 @@ def rise_ranges(
 ) -> float:
     """Fill ``state`` and ``sums``, set ``share`` unless it is given, and return the error of all ranges.
 
-    ``parts`` (m, 2) receives what each range takes of the two children of its top.
+    ``parts`` (m, 2) receives the parts that each range takes of the two children of its top. The slow twin
+    is the dense ``query_matrix`` with ``fit`` (and ``greedy``) of tests/naive_trees.py.
     """
     m = top.size
     up = np.arange(sums.shape[0])
     shift = np.empty(up.size)
     slope = np.empty(up.size)
     sums[:] = 0.0
+    # Step 1: every end joins the sums of the node in which it lies.
     for i in range(m):
         a, b = begin[i], end[i]
         if a >= 0 and a != top[i]:
@@ -122,6 +128,7 @@ def rise_ranges(
     for q in range(left.size - 1, -1, -1):
         c = left[q]
         me = sums[row[q]]
+        # Step 2, a leaf: ranges inside it take their length of it; ranges are sorted by their tops.
         if c == 0:
             while i < m and top[i] == q:
                 me[N_I] += 1.0
@@ -133,6 +140,7 @@ def rise_ranges(
             state[q, CROSS] = 0.0
             share[q] = 1.0
             continue
+        # Step 3: a range with its top here leaves L and R of the children and becomes I.
         d = c + 1
         one, two = sums[row[c]], sums[row[d]]
         while i < m and top[i] == q:
@@ -153,6 +161,7 @@ def rise_ranges(
             me[GF] += g * f
             me[FF] += f * f
             i += 1
+        # Step 4: the sums of the node from those of its children, whose F is scaled by t and 1 - t.
         v1, v2 = state[c, V], state[d, V]
         s = v1 + v2
         t = v1 / s
@@ -167,6 +176,7 @@ def rise_ranges(
             up[0] = 0  # the nodes without ends share this row: nothing climbs from there
             _merge(t, me, one, two)
             across += me[N_I] + two[R] + one[L] + me[GF]
+        # Step 5: as steps 3 and 4 of `rise_closed`: the error, and the node's share.
         b = whole[q] + me[N_I] + me[RR] + me[LL] + me[II]
         j = state[c, J] + state[d, J] + me[BOTH] * (t * v2)
         if mode == GREEDY:
@@ -227,11 +237,12 @@ def fall_ranges(
 
     As in ``fall_closed``, a prefix that ends inside a node has the covariance far + S F(end) with its total,
     and H follows from the sums ``along`` of g (c1 - c2). The far end of a range, beyond its top's other
-    child, has with every node below the covariance part * e: e is settled at the top, part is the node's part
-    of the root.
+    child, has with every node below the covariance part * e: e is fixed at the top, part is the node's part
+    of the root. The slow twin is ``check_fall`` in tests/kernels/test_kernels_trees.py, by dense matrices.
     """
     nodes, m = left.size, top.size
     sums[:, _ALONG:] = 0.0
+    # Step 1, from the root down: budget, S, far, and each node's part of the root.
     down[0, _FAR] = 0.0
     down[0, BUDGET] = 1.0
     down[0, SEEN] = state[0, V]
@@ -261,9 +272,8 @@ def fall_ranges(
         two[SEEN] = u * u * me[SEEN] + me[_LOOSE]
         one[_FAR] = t * me[_FAR]
         two[_FAR] = u * (me[_FAR] + t * me[SEEN]) - me[_LOOSE]
-    e = np.zeros(
-        (m, 2)
-    )  # of the far begin, for the nodes where the range is of kind R; of the far end, for L
+    # Step 2: e of each range at its top; of the far begin for nodes of kind R, of the far end for kind L.
+    e = np.zeros((m, 2))
     for i in range(m):
         a, b, q = begin[i], end[i], top[i]
         if q < 0:
@@ -288,6 +298,7 @@ def fall_ranges(
             else:
                 sums[row[b], _R0] += e[i, 0]
                 sums[row[b], _R1] += e[i, 0] * end_into[i]
+    # Step 3, from the leaves up: add up g (c1 - c2) at each node; e leaves the sums at the range's top.
     i = 0
     for q in range(nodes - 1, -1, -1):
         c = left[q]
@@ -309,6 +320,7 @@ def fall_ranges(
                 two[_R1] = 0.0
             t = state[c, V] / (state[c, V] + state[c + 1, V])
             _add_up(t, down[q], sums[row[q]], one, two)
+    # Step 4, from the root down: H of both children from H of the node.
     down[0, PULL] = down[0, SEEN] ** 2 * state[0, B]
     for q in range(nodes):
         c = left[q]

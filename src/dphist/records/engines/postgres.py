@@ -27,7 +27,6 @@ try:
 except ImportError:
     raise UsageError("counting in PostgreSQL needs its driver: pip install 'dphist[postgres]'.") from None
 
-SCHEMES = ("postgresql://", "postgres://")
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
     **dict.fromkeys(("float4", "float8"), "float"),
