@@ -167,10 +167,20 @@ def test_a_workload_keeps_its_kind_over_other_bins(spec, shape):
 # ---- where compiled loops are kept ----------------------------------------------------------------------
 
 
+@pytest.fixture
+def beside(monkeypatch):
+    """Keep loops where they are kept by default, whatever the tests are run with."""
+    from numba import config
+
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+
+
 def loop_of(folder, name, body="return x + 1"):
     """Return a compiled loop whose source lies in a folder."""
     file = folder / f"{name}.py"
-    file.write_text(f"from dphist.kernels import kernel\n\n\n@kernel\ndef run(x):\n    {body}\n")
+    source = f"from dphist.kernels import kernel\n\n\n@kernel\ndef run(x):\n    {body}\n"
+    if not file.exists() or file.read_text() != source:  # a new time would make it another source
+        file.write_text(source)
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -178,6 +188,7 @@ def loop_of(folder, name, body="return x + 1"):
     return module.run
 
 
+@pytest.mark.usefixtures("beside")
 def test_a_loop_is_compiled_once_and_told_only_then(tmp_path):
     told = []
     with kernels.noticing(lambda: told.append("compiling")):
@@ -191,6 +202,7 @@ def test_a_loop_is_compiled_once_and_told_only_then(tmp_path):
     assert sum(again.stats.cache_hits.values()) == 2
 
 
+@pytest.mark.usefixtures("beside")
 def test_damaged_and_unwritable_files_are_a_reason_to_compile_and_no_more(tmp_path, monkeypatch):
     from numba.core.caching import IndexDataCacheFile
 
@@ -210,6 +222,7 @@ def full_disk(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.usefixtures("beside")
 def test_without_a_place_loops_are_compiled_and_kept_nowhere(tmp_path, monkeypatch):
     (tmp_path / "__pycache__").write_text("no folder")
     monkeypatch.setenv("HOME", os.devnull)
