@@ -128,7 +128,7 @@ def test_a_bad_epsilon_is_refused_and_charged_to_nobody(epsilon):
         (dict(bins=2, range=(0, 1), workload=[(0, 9)]), UsageError, "queries"),
         (dict(bins=2, range=(0, 1), outside="keep"), UsageError, "'drop' or 'clip'"),
         (dict(bins=2, range=(0, 1), post="pretty"), UsageError, "nonneg"),
-        (dict(bins=2, range=(0, 1), max_contributions=3), UsageError, "goes with unit"),
+        (dict(bins=2, range=(0, 1), max_contributions=3), UsageError, "needs unit"),
         (dict(bins=2, range=(0, 1), max_contributions=0), UsageError, "at least 1"),
         (dict(bins=2, range=(0, 1), column="age"), DphistError, "column"),
     ],

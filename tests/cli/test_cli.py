@@ -607,8 +607,11 @@ def test_labels_and_edges_are_a_line_of_csv(here):
     [
         (["--bins", "3"], "--range LO HI is needed"),
         (["--bins", "0,1", "--range", "0", "1"], "--range goes with a number of --bins"),
-        (["--categories", "a", "--outside", "clip"], "clip goes with numeric bins"),
-        (["--bins", "3", "--range", "0", "1", "--max-contributions", "2"], "--max-contributions with --unit"),
+        (["--categories", "a", "--outside", "clip"], "clip is for numeric bins"),
+        (
+            ["--bins", "3", "--range", "0", "1", "--max-contributions", "2"],
+            "--max-contributions needs --unit",
+        ),
         (["--bins", "3", "--range", "0", "1", "--y-bins", "2"], "add --y-column and --y-range"),
         (["--bins", "3", "--range", "0", "1", "--y-range", "0", "1"], "add --y-column and --y-bins"),
     ],

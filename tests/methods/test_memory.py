@@ -51,7 +51,7 @@ def test_running_out_while_counting_costs_nothing(monkeypatch, ledger):
         raise MemoryError("Hj7781")
 
     monkeypatch.setattr(records, "_count_arrays", none_left)
-    with pytest.raises(DataError, match="more memory than there is; nothing was charged") as caught:
+    with pytest.raises(DataError, match="more memory than is available; nothing was charged") as caught:
         dphist.histogram([5], bins=10, range=(0, 10), epsilon=1, ledger=ledger, dataset="d")
     assert "Hj7781" not in str(caught.value) and ledger.spent("d") == 0
 

@@ -237,11 +237,11 @@ def test_a_failure_that_nobody_foresaw_is_told_in_our_words(monkeypatch):
 
     monkeypatch.setattr(duck.Duck, "run", odd)
     for door in (count, check):
-        with pytest.raises(DphistError, match="not foreseen .KeyError.") as caught:
+        with pytest.raises(DphistError, match="an unexpected error .KeyError.") as caught:
             door(TABLE, NUMBERS, columns="n")
         clean_error(caught.value)
     monkeypatch.setattr(np, "histogram", odd)
-    with pytest.raises(DphistError, match="not foreseen .KeyError.") as caught:
+    with pytest.raises(DphistError, match="an unexpected error .KeyError.") as caught:
         count(np.array([NUMBER]), NUMBERS)
     clean_error(caught.value)
 

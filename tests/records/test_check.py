@@ -106,7 +106,7 @@ def test_what_cannot_be_counted_is_refused_as_in_a_count(tmp_path):
         with pytest.raises(wrong) as checking:
             check(path, AGES, **options)
         assert str(checking.value) == str(counting.value)
-    with pytest.raises(UsageError, match="table of named columns"):
+    with pytest.raises(UsageError, match="table with named columns"):
         check([1.0], AGES, columns="age")
 
 

@@ -815,7 +815,7 @@ def test_bounding_spills_to_disk_and_stays_exact(monkeypatch, tmp_path):
         ({"columns": "age", "unit": "nest"}, DataError, "unit"),
         ({"columns": "age", "unit": ""}, UsageError, "unit"),
         ({"columns": "age", "outside": "keep"}, UsageError, "outside"),
-        ({"columns": "age", "max_contributions": 3}, UsageError, "goes with unit"),
+        ({"columns": "age", "max_contributions": 3}, UsageError, "needs unit"),
         ({"columns": "age", "unit": "id", "max_contributions": 0}, UsageError, "at least 1"),
         ({"columns": "age", "unit": "id", "max_contributions": 1.5}, UsageError, "whole number"),
         ({"columns": "age", "unit": "id", "max_contributions": True}, UsageError, "whole number"),

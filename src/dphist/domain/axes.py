@@ -1,10 +1,10 @@
-"""What a bin is: an axis is declared before any record is read; it is public and never changes.
+"""Axes, which define the bins: declared before any record is read, public and immutable.
 
 Five kinds of axis, the last of them in `instants`; a `domain` has one or two:
 
 * ``Regular(lo=0, hi=120, bins=12)`` and ``Variable([0, 18, 65, 120])``: numpy's bins: bin i is
   [edge i, edge i+1), the last one closed on both sides;
-* ``Integers(low, high)``: one bin per whole number, both ends included;
+* ``Integers(low, high)``: one bin per integer, both ends included;
 * ``Categories(labels)``: one bin per declared label, with optional last bins for all others and for nulls;
 * ``Instants("2024-01-01", "2025-01-01", freq="1mo")``: one bin per hour, day, month, ...
 """

@@ -123,7 +123,7 @@ class Instants:
             ends = f"{self._name(int(self.edges[0]))} to {self._name(int(self.edges[-1]))}"
             raise UsageError(f"{value} lies outside the domain, which runs from {ends}.")
         raise UsageError(
-            f"{value} falls inside a bin, and what is inside a bin was never measured: "
+            f"{value} lies inside a bin, where nothing was measured: "
             f"ask at its edges, {shown[0]} or {shown[1]}."
         )
 
@@ -184,7 +184,7 @@ class Instants:
         return plain.replace(tzinfo=value.tzinfo).astimezone(self._zone)
 
     def _offset(self, at: int) -> float:
-        """Return by how much the clock is ahead of UTC at an instant; the lesser one where it is changed."""
+        """Return the offset of the clock from UTC at an instant; the smaller one where it changes."""
         moments = (datetime.fromtimestamp(s, self._zone) for s in (at - 1, at))
         return min((m.utcoffset() or timedelta()).total_seconds() for m in moments)
 

@@ -65,7 +65,7 @@ class Workload(ABC):
         return math.fsum(float(np.abs(sums).sum()) for sums in self._sums(self._errors(errors)))
 
     def max_absolute_error(self, errors: ArrayLike) -> float:
-        """Return the absolute error of the query that fares worst."""
+        """Return the largest absolute error of a query."""
         return max(float(np.abs(sums).max()) for sums in self._sums(self._errors(errors)))
 
     def mean_squared_error(self, errors: ArrayLike) -> float:
@@ -77,7 +77,7 @@ class Workload(ABC):
         return self.absolute_error(errors) / self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
+        """Return the workload as plain values, ready for JSON."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return {"kind": self.kind, **{name: np.asarray(v).tolist() for name, v in given.items()}}
 
@@ -199,7 +199,7 @@ class AllRanges(LineWorkload):
         return float(np.diff(np.sort(self._prefix_sums(errors))) @ self.coverage())
 
     def max_absolute_error(self, errors: ArrayLike) -> float:
-        """Return the absolute error of the range that fares worst, in O(n)."""
+        """Return the largest absolute error of a range, in O(n)."""
         return float(np.ptp(self._prefix_sums(errors)))
 
 

@@ -1,4 +1,4 @@
-"""Compares methods on public or made-up data: checks the question, runs it, and ranks what came out.
+"""Compares methods on public or made-up data: checks the question, runs it, and ranks the results.
 
 Nothing here is private and nothing is spent: the counts are public files, or drawn from shapes in words.
 """
@@ -175,7 +175,7 @@ def ask(
     """
     if not files and not like:
         raise UsageError(
-            "say on what to compare: --data FILE_OR_FOLDER with public counts, or "
+            "choose the data to compare on: --data FILE_OR_FOLDER with public counts, or "
             '--like "bins=4096 records=1e6 sparse" for made-up ones (dphist shapes lists the shapes).'
         )
     if trials < 2:

@@ -1,4 +1,4 @@
-"""Whether a release fits into memory: asked of its plan alone, before anything is counted or charged.
+"""Whether a release fits into memory: computed from its plan alone, before anything is counted or charged.
 
 A method's arrays grow with the number of bins. How many bytes they come to was measured for some methods of
 each kind, and a test holds the figures to three of them.
@@ -20,7 +20,7 @@ from dphist.steps.partition import Singletons
 
 # Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
 _ALONE, _GROUPED, _OTHER = 64, 256, 384
-_SMALL = 1 << 24  # bytes that nobody asks about
+_SMALL = 1 << 24  # requests below this number of bytes are not checked
 _CGROUPS = Path("/sys/fs/cgroup")
 
 

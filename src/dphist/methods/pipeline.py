@@ -1,4 +1,4 @@
-"""Runs the four steps in order and splits the budget among them."""
+"""Pipelines: the four steps in order, and the split of the budget among them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A run on made-up counts before the charge: what can fail without data fails there, and costs nothing.
+"""A run on made-up counts before the charge: whatever can fail without data fails here, at no cost.
 
 A rehearsal takes the same steps as the release, over a few bins and with repeatable noise. It imports what
-they import and compiles the loops that they run, so that a release which is paid for does neither. It sees
-no record, and what it computes is thrown away.
+they import and compiles the loops that they run, so that a release which is paid for does neither. It reads
+no record, and its results are discarded.
 """
 
 from __future__ import annotations

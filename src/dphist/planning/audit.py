@@ -45,11 +45,11 @@ _PARTS = 24  # number of parts a value's range is cut into; fewer if there are n
 @renamed_fields(runs="trials")
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What an audit found: but for a chance of beta, epsilon is at least ``bound``.
+    """The result of an audit: with probability at least 1 - beta, epsilon is at least ``bound``.
 
     Args:
-        claim: the epsilon that the mechanism promises.
-        bound: what it loses at the least, on this pair, by this event.
+        claim: the epsilon that the mechanism claims.
+        bound: the lower bound on epsilon from this pair and this event.
         pair: two histograms, the second with one unit more.
         event: the event in words.
         scores: of the tested runs, on each of the pair; more is evidence for the record.
@@ -57,7 +57,7 @@ class Audit:
         upwards: whether the event is at least the threshold, likelier with the record; else at most.
         seen: the number of tested runs in which the event happened, for each histogram of the pair.
         trials: how often the mechanism ran on each of the pair; two thirds of these were tested.
-        beta: how likely the bound may be too high.
+        beta: the largest probability that the bound is too high.
     """
 
     claim: Fraction
@@ -88,7 +88,7 @@ def audit(
     bins: int = 8,
     unit: int = 1,
 ) -> Audit:
-    """Return a lower bound on what a mechanism loses, beside what it claims to lose at most.
+    """Return a lower bound on a mechanism's epsilon, beside the epsilon that it claims.
 
     Args:
         mechanism: called with counts and a trial number that never comes twice; returns a row of numbers, or
@@ -227,7 +227,7 @@ def _seen(rows: Floats, of: int | Floats) -> Floats:
 
 
 def _learn(fit: Floats, choose: Floats, beta: float) -> _Event:
-    """Return the most telling event there is: the ratios from some runs, all else from others."""
+    """Return the event with the strongest evidence: ratios from some runs, all else from others."""
     m = fit.shape[2] - 4  # see _columns
     ratios: list[tuple[int | Floats, Ratio]] = [
         (j, _ratio(fit[0, :, j], fit[1, :, j], named=j > m)) for j in range(m + 4)
@@ -259,7 +259,7 @@ def _learn(fit: Floats, choose: Floats, beta: float) -> _Event:
 
 
 def _discriminant(values: Floats) -> list[tuple[Floats, Ratio]]:
-    """Return Fisher's linear discriminant with its ratio: what best tells two clouds of values apart."""
+    """Return Fisher's linear discriminant, which best separates two samples of values, with its ratio."""
     if values.shape[2] < 2 or not np.isfinite(values).all():
         return []
     spread = np.cov(values[0].T) + np.cov(values[1].T)
@@ -311,12 +311,12 @@ def _neighbours(one: ArrayLike, other: ArrayLike, unit: int) -> Pair:
 
 
 def _columns(pair: Pair, outputs: list[Floats]) -> Floats:
-    """Return what is seen of each run on each of a pair: pair x runs x columns.
+    """Return the observable columns of each run on each of a pair: pair x runs x columns.
 
     The columns are the values; the sum of those of the changed bins; and, numbered, the partition (bins whose
     entries in the last row are equal are together), the group of the first changed bin, and the last row as a
-    whole. The numbers are names, given over all runs: what a name tells is learned from some of them, and a
-    name not met there tells nothing.
+    whole. The numbers are names, given over all runs: the evidence of a name is learned from some of them,
+    and a name that does not occur there is no evidence.
     """
     seen = np.stack(outputs)
     runs, size = seen.shape[1], seen.shape[3]

@@ -1,12 +1,12 @@
-"""Audits of a whole method: each question that it asks of the data by itself, then what it publishes.
+"""Audits of a whole method: each of its queries on the data separately, then its whole output.
 
 Whatever a method learns, it learns through the verbs of the curator, and each verb promises the share of the
 budget that it takes. So each call of a verb that a method makes is repeated, with the arguments it had, as a
-mechanism of its own. Seen so, a verb shows far more than what later steps leave of its answer. Three things
-make its mistakes plain:
+mechanism of its own. This shows far more than what later steps leave of its answer. Three choices make
+violations easy to detect:
 
-** its budget is 5/2, at which a wrong noise scale is detected with the fewest runs;
-** its unit is two records, in one bin or in two, so that a sensitivity which ignores the unit is detected;
+* its budget is 5/2, at which a wrong noise scale is detected with the fewest runs;
+* its unit is two records, in one bin or in two, so that a sensitivity which ignores the unit is detected;
 * the domain has few bins, and the options of a verb are those that leave its proof the least slack.
 """
 

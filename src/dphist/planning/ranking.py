@@ -1,7 +1,7 @@
-"""How methods are ranked, by `advise` and by `compare`: by mean error, with a test of who ties with the best.
+"""The ranking of methods in `advise` and `compare`: by mean error, with a test for ties with the best.
 
 As in DPBench (Hay et al., SIGMOD 2016), a method is competitive if a paired t-test against the method of
-least mean error does not tell them apart: two-sided, at a level divided by the number of comparisons
+least mean error finds no significant difference: two-sided, at a level divided by the number of comparisons
 (Bonferroni).
 """
 

@@ -1,4 +1,4 @@
-"""The loop behind everything that is simulated: seeded trials of a pipeline on public counts.
+"""The simulation loop: seeded trials of a pipeline on public counts.
 
 Nothing private is touched and nothing is spent. The same seed gives the same trial, whoever asks: `simulate`,
 `preview`, `advise`, `compare`, `audit` and the reruns of papers all run this loop.

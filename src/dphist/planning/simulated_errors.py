@@ -1,4 +1,4 @@
-"""Errors of methods on made-up data: simulated when they are first asked for, and kept on disk."""
+"""Errors of methods on made-up data: simulated when first needed, and cached on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMAT = 3  # cache format: raise it when the file layout or a method changes
 
 
 class SimulatedErrors:
-    """What is known of the errors of methods on some patterns of data; what is missing is simulated."""
+    """The simulated errors of methods on some patterns of data; missing ones are simulated when asked for."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SimulatedErrors:
         return np.array(known[:runs])
 
     def has_intervals(self, method: str, epsilon: Fraction) -> bool:
-        """Return whether a release of this method says how wrong it may be."""
+        """Return whether a release of this method has confidence intervals."""
         if self._named:
             return find(method).intervals != "none"
         if self.pipelines[method].calibrate:
@@ -82,13 +82,13 @@ class SimulatedErrors:
         return float(self.errors(method, epsilon, runs).mean())
 
     def doubt(self, method: str, epsilon: Fraction, runs: int | None = None) -> float:
-        """Return the standard error of the mean, the shapes' own differences left out."""
+        """Return the standard error of the mean, without the variance between shapes."""
         errors, looks = self.errors(method, epsilon, runs or self.many), len(self.looks)
         within = np.concatenate([errors[k::looks] - errors[k::looks].mean() for k in range(looks)])
         return float(within.std() / math.sqrt(errors.size))
 
     def settle(self, method: str, epsilon: Fraction) -> int:
-        """Return how many runs it takes to know the mean well: sums vary far more than single bins."""
+        """Return the number of runs for a small standard error: sums vary far more than single bins."""
         runs = self.many
         while runs < self.most and self.doubt(method, epsilon, runs) > _KNOWN * self.mean(
             method, epsilon, runs
@@ -97,7 +97,7 @@ class SimulatedErrors:
         return runs
 
     def without_data(self) -> float:
-        """Return the error of a guess that spreads the records evenly, at no epsilon at all."""
+        """Return the error of spreading the records evenly, which needs no data."""
         each = self._records / self._domain.n
         runs = (self._counts(run).values for run in range(self.few))
         return float(np.mean([self._queries.mean_absolute_error(each - x) for x in runs]))
@@ -116,9 +116,9 @@ class SimulatedErrors:
     # ---- kept on disk -------------------------------------------------------------------------------
 
     def _file(self) -> Path | None:
-        """Return where the errors are kept, or None.
+        """Return the file of the cache, or None.
 
-        Counts that somebody vouches for leave no trace, and a pipeline of one's own may change.
+        Errors on counts given by the caller are never stored, nor are those of a pipeline that may change.
         """
         if not all(look.lasting for look in self.looks):
             return None

@@ -1,4 +1,4 @@
-"""Exact counts: the type that must never leave. Its text shows its size and nothing it holds."""
+"""Exact counts, which must never leave the boundary. Their text shows their size and no count."""
 
 from __future__ import annotations
 

@@ -1,24 +1,24 @@
-"""The door: the curator owns the exact counts, and what passes it is noisy and paid for.
+"""The privacy boundary: the curator owns the exact counts, and all its answers are noisy and paid for.
 
 A curator is made from counts and one charge that the ledger has already journaled and synced. Each
 verb takes a share of that charge, draws, and returns noisy numbers or a decision. Exact counts go
-nowhere else, but for the queries of `dphist.privacy.queries` and the pure kernels that these and the verbs
-call, which keep nothing. The verbs, and why each costs what it says, in the words of its docstring:
+nowhere else, except to the queries of `dphist.privacy.queries` and the pure kernels that these and the verbs
+call, which store nothing. Each verb's docstring proves its cost:
 
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
 * ``measure_linear``  noisy answers to fixed whole-number linear queries
 * ``measure_distances``  noisy sums of how far totals are from public numbers
 * ``choose``          the noisy best of some candidates
-* ``partition_l1``    the noisy best partition into groups of alike bins
-* ``partition_splits``  the nodes of a tree that hold alike bins, found from the root down
+* ``partition_l1``    the noisy best partition into groups of similar bins
+* ``partition_splits``  the nodes of a tree that hold similar bins, found from the root down
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
 D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
 by sequential composition all verbs together lose at most the charge's epsilon.
 
 Every public number that scales noise, a bound, a grid or a share, becomes a Python integer or a Fraction of
-them before it is reckoned with: a narrower integer could wrap, and the noise with it.
+them before any arithmetic: a narrower integer could overflow, and the noise scale with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Noisy whole numbers and the public scale of their noise: one for all, or one each.
+    """Noisy integers and the public scale of their noise: one for all, or one each.
 
     Args:
         measured: the numbers as they were drawn, where a step changed them since; public too.
@@ -76,7 +76,7 @@ class Curator:
 
     @classmethod
     def simulated(cls, counts: Counts, *, epsilon: Fraction, seed: int) -> Curator:
-        """Return a curator of public or made-up counts that repeats itself and pays nobody."""
+        """Return a curator of public or made-up counts with seeded noise, which charges no ledger."""
         charge = MemoryLedger().charge(epsilon, mechanism="simulated", what="public counts")
         return cls(counts, charge, source=noise.Simulated(seed))
 
@@ -87,17 +87,17 @@ class Curator:
 
     @property
     def epsilon(self) -> Fraction:
-        """The whole budget of this release."""
+        """The total budget of this release."""
         return self.__charge.epsilon
 
     @property
     def release(self) -> str | None:
-        """The random name of the release that the charge paid for, as in the ledger; None if nobody paid."""
+        """The random name of the release in the ledger; None if no ledger was charged."""
         return None if self.is_simulated else self.__charge.release
 
     @property
     def sensitivity(self) -> int:
-        """By how much one unit can change the counts, in all: public, declared with the unit."""
+        """The largest change of the counts by one unit, added over all bins: public."""
         return self.__counts.sensitivity
 
     @property
@@ -112,11 +112,11 @@ class Curator:
 
     @property
     def spent(self) -> tuple[Spent, ...]:
-        """What each verb took, in order."""
+        """The charges of the verbs, in order."""
         return tuple(self.__spent)
 
     def scale(self, share: Fraction) -> float:
-        """Return the scale that ``measure`` would use for a share: public, free, to plan ahead with."""
+        """Return the noise scale that ``measure`` would use for a share: public, spends nothing."""
         return noise.scale_for(self.epsilon * exact_share(share), self.sensitivity)
 
     def measure(self, groups: Groups, *, share: Fraction) -> Noisy:

@@ -7,7 +7,7 @@ exclusive lock of the file and synced before `append` returns. There is no secon
   the lock is of the inode, whichever name it was opened by;
 * **a copy taken at any moment** holds every row that was synced before the copying began, since rows do not
   move and are not rewritten;
-** **a process killed at any moment** leaves at most one unacknowledged row: complete, and then it
+* **a process killed at any moment** leaves at most one unacknowledged row: complete, and then it
   counts, or cut short, and then the next writer removes it;
 * **a write or sync that fails** takes its row away again. If even that fails, the row counts, for nothing.
 

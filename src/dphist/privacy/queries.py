@@ -1,4 +1,4 @@
-"""Every question that is put to exact counts as an object: linear queries and scores, each with its proof.
+"""Every query on exact counts that is an object: linear queries and scores, each with its proof.
 
 `Curator.measure_linear` accepts the types that the union ``Linear`` names, `Curator.choose` those of
 ``Score``; no other type, no subclass and no look-alike is ever handed a count. Each class proves its
@@ -9,7 +9,7 @@ sensitivity in its docstring. The proofs share these facts:
 * Parameters are public. They are copied, checked and made read-only when the object is made; the sensitivity
   is computed from them by the class and cannot be passed in. The curator makes every object anew from its
   parameters before it is handed a count, so that what was changed since is checked again.
-* The answers are a function of the parameters and the counts alone, and nothing is kept.
+* The answers are a function of the parameters and the counts alone, and nothing is stored.
 * Cutting a number off at public ends, min(max(a, low), high), is 1-Lipschitz: it moves no further than
   before. Answers that could exceed 2^61 are cut off there, so that no sum wraps around.
 * Where ``order`` is given, the bins are first put into that order. It names every bin exactly once, so a

@@ -1,8 +1,8 @@
-"""Records to counts: one group-by, pushed down to where the records are.
+"""Records to counts: one group-by query, which runs where the records are.
 
-``count`` is the only door. Files, databases and dataframes are counted by DuckDB with a query that
-``query`` builds in the engine's dialect; plain arrays are counted in place. What leaves is ``Counts``
-over every bin of the domain, with the sensitivity of the unit it was bounded for.
+``count`` is the only entry point. Files and dataframes are counted by DuckDB, databases by themselves, with a
+query that ``query`` builds in the engine's dialect; plain arrays are counted in place. The result is
+``Counts`` over every bin of the domain, with the sensitivity of the unit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FRAMES = ("pandas", "polars", "pyarrow", "psycopg", "psycopg2", "pyspark")
 
 
 def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let nothing out that an engine or a library said, not even behind an error: it may quote a record."""
+    """Replace errors of engines and libraries, also as causes, since their messages may quote a record."""
 
     @functools.wraps(door)
     def spoken(*given: _P.args, **named: _P.kwargs) -> _R:
@@ -51,12 +51,12 @@ def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
             kind = type(error).__name__
         if not kind:
             raise DataError(
-                "counting needs more memory than there is; nothing was charged. Take fewer bins, close other "
-                "programs, or count on a larger machine."
+                "counting needs more memory than is available; nothing was charged. Use fewer bins, close "
+                "other programs, or count on a larger machine."
             )
         raise DphistError(
-            f"counting failed in a way that was not foreseen ({kind}); nothing was charged. What was said "
-            "is not repeated here, for it may quote a record; please report the question and the versions."
+            f"counting failed with an unexpected error ({kind}); nothing was charged. Its message is not "
+            "repeated here, since it may quote a record; please report the arguments and the versions."
         )
 
     return spoken
@@ -87,22 +87,22 @@ def count(
             SQLite database; a ``postgresql://`` address or a psycopg connection; or a Spark DataFrame.
         columns: one column per axis: a name, or an SQL expression such as ``"a + b"``.
         where: an SQL condition such as ``"age >= 18"``; only records for which it is true are counted.
-        outside: records beyond the domain are dropped, or moved to its nearest bin. Records without a value
+        outside: records outside the domain are dropped, or moved to the nearest bin. Records without a value
             (null, NaN) are dropped, unless ``Categories(..., null=True)`` gives them a bin.
-        unit: the column that says whose record it is; None when a record is its own unit. Records whose
+        unit: the column that identifies a person; None when a record is its own unit. Records whose
             unit is null are left out.
         max_contributions: how many records of one unit are counted at most.
         table: the table of a database, or a SELECT of rows from it.
-        timezone: whose clock expressions follow where they turn instants into dates, hours or text, or
-            compare them with times that name no zone. By default that of an ``Instants`` axis, else UTC;
+        timezone: the zone in which expressions turn instants into dates, hours or text, or compare them with
+            times that name no zone. By default that of an ``Instants`` axis, else UTC;
             never that of the machine, the server or the session.
         well_formed: declares that a correct program wrote every record of the CSV, TSV or JSON. Then a quoted
             field may hold newlines, and a JSON array is read. A single malformed record in such a file can
             move all others, so the guarantee rests on this declaration; it is recorded in the release.
-        encoding: what the text of CSV, TSV or JSON is written in, such as ``latin-1`` or ``utf-16``. Bytes
-            that are none of its characters are U+FFFD, in their own line only.
+        encoding: the encoding of CSV, TSV or JSON text, such as ``latin-1`` or ``utf-16``. Invalid bytes
+            become U+FFFD, in their own line only.
         decimal: the decimal mark in CSV and TSV: a point, or a comma; with a comma, points are not allowed.
-        progress: show on stderr how far a count of more than a second is, when that is a terminal.
+        progress: show the progress of a count that takes more than a second, if stderr is a terminal.
 
     **What a cell is read as never depends on other records.** Parquet, Arrow, polars, numpy and database
     tables have declared types and keep them. CSV, TSV, JSON, SQLite and pandas columns of objects have
@@ -110,7 +110,7 @@ def count(
     categories and the unit. Inside an expression an untyped column is a number in arithmetic, in a
     function of numbers and next to a number (``age < 50``), a timestamp in a function of times and next
     to one, and otherwise text (``code < '10'``); two untyped columns cannot be put in order without a
-    CAST. Text that is no number falls into no bin, like a null, and an expression that fails for a
+    CAST. Text that is not a number falls into no bin, like a null, and an expression that fails for a
     record is null for it: no record can stop a count. JSON has no header, so a name that no record has
     is a column of nulls.
 
@@ -125,10 +125,9 @@ def count(
     draws; then the counts differ by what p keeps, at most k records, each adding 1 to one bin:
     ||c(D') - c(D)||_1 <= k, for every value of the draws. A mechanism that is epsilon-private for
     counts at that distance is so given the draws, hence also on average over them. (How uniform the
-    draws are touches which records are kept, never how many.) A record whose unit is null or NaN, or
-    text with U+FFFD for what could not be decoded, adds nothing, for nobody could say how many of those are
-    one person's. With ``unit=None`` a record adds 1
-    to one bin.
+    draws are affects which records are kept, never how many.) A record whose unit is null or NaN, or
+    text with U+FFFD for invalid bytes, adds nothing, since several such records could belong to one person.
+    With ``unit=None`` a record adds 1 to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     k = validate_reading(domain, names, outside, unit, max_contributions)
@@ -151,7 +150,7 @@ def count(
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         counting = query.counting_query(engine, domain, asked, outside=outside, max_contributions=k)
         bins, tallies = engine.run(counting)
-    totals = np.zeros(domain.n, dtype=np.int64)  # every bin is there, also those nobody fell into
+    totals = np.zeros(domain.n, dtype=np.int64)  # every bin is present, also empty ones
     totals[bins] = tallies
     return Counts(totals, domain, sensitivity=k, unit=unit_words(unit, k))
 
@@ -166,8 +165,8 @@ def validate_reading(
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
     if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
         raise UsageError(
-            "clip goes with numeric bins: categories have no ends to clip to. Drop what is outside; or in "
-            "Python, let Categories have a bin for all others."
+            "clip is for numeric bins: categories have no ends to clip to. Use outside='drop'; or in "
+            "Python, give Categories a bin for all others (other=True)."
         )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
@@ -178,8 +177,8 @@ def validate_reading(
         raise UsageError(f"max_contributions must be at least 1, not {k}.")
     if unit is None and k != 1:
         raise UsageError(
-            "max_contributions goes with unit, the column that says whose record it is (--max-contributions "
-            "with --unit): without it every record is its own unit and counts once."
+            "max_contributions needs unit, the column that identifies a person (--max-contributions needs "
+            "--unit): without it every record is its own unit and counts once."
         )
     return k
 
@@ -188,7 +187,7 @@ def refuse_names(columns: tuple[str, ...], where: str | None, unit: str | None, 
     """Refuse names for bare arrays, which have none."""
     if columns or where is not None or unit is not None or table is not None:
         raise UsageError(
-            "columns, where, unit and table go with a table of named columns; "
+            "columns, where, unit and table need a table with named columns; "
             "give a dataframe or a file instead of a bare array."
         )
 
@@ -215,7 +214,7 @@ def engine_of(frame: object) -> Any:
 
 
 def declared(frame: object, text: Text) -> dict[str, Any]:
-    """Return what is declared of text files, for the engine that reads them."""
+    """Return the declared properties of text files, for the engine that reads them."""
     if isinstance(frame, Path):
         return {"text": text}
     if text != PLAIN:

@@ -1,4 +1,4 @@
-"""What one cell of a source without types says, whatever the other cells are."""
+"""The meaning of one cell of a source without types, which never depends on other cells."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What becomes of every record: exact, for the steward's eyes only, and never to be published.
+"""How many records are counted and why others are not: exact, for the data steward alone, never published.
 
 Records that fall into no bin are left out of a count silently, since any message would disclose them. So a
 decimal comma, a foreign encoding or a misspelt label looks like a histogram of zeros. Here the steward, who
-may see the records, is told how many are left out and why. It is built from the same parts as the counting
+may see the records, learns how many are left out and why. It is built from the same parts as the counting
 query, in one pass of the engine::
 
     SELECT records * 64 + fate, COUNT(*) FROM (
@@ -62,10 +62,10 @@ _PER_AXIS = 16
 
 
 class Check:
-    """How many records were read, and what becomes of them: not private, so it is shown and never saved.
+    """How many records were read, counted and left out: not private, so it is shown and never saved.
 
     Attributes:
-        read: all records there are. It is the sum of all the others.
+        read: all records; the sum of all other numbers.
         counted: those that a release would count.
         filtered: those that do not meet ``where``.
         undecodable: those whose value holds bytes that are not valid in the encoding.
@@ -73,7 +73,7 @@ class Check:
         unreadable: those whose value is not a number, or not a date or time.
         unknown: those whose label was not declared.
         outside: those beyond the ends of the domain.
-        without_unit: those that say nothing of whose record they are.
+        without_unit: those without a value in the unit's column.
         undecodable_unit: those whose unit holds bytes that are not valid in the encoding.
         bounded: those beyond ``max_contributions`` of one person.
         lines_left_out: lines that are not records and are not read: too long, or not a JSON object.
@@ -190,7 +190,7 @@ class Check:
         }[fate]
 
     def _share(self, many: int) -> str:
-        """Return a part of the records in percent; what is not all of them is never called so."""
+        """Return a part of the records in percent; 100% is shown only for all of them."""
         nearly = many < self.read and many >= 0.995 * self.read
         return "99.9%" if nearly else f"{many / self.read:.0%}"
 
@@ -401,7 +401,7 @@ def _with_labels(
 
 
 def _why_no_value(name: str, axis: int) -> exp.Expression:
-    """Tell why a number or a time has no bin."""
+    """Return the reason why a number or a time has no bin."""
     null = (
         exp.case()
         .when(column(f"{name}_broken"), _code(Fate.UNDECODABLE, axis))
@@ -419,7 +419,7 @@ def _why_no_value(name: str, axis: int) -> exp.Expression:
 
 
 def _why_no_label(name: str, axis: int) -> exp.Expression:
-    """Tell why a label has no bin."""
+    """Return the reason why a label has no bin."""
     return (
         exp.case()
         .when(column(f"{name}_broken"), _code(Fate.UNDECODABLE, axis))
@@ -464,7 +464,7 @@ def _sort_arrays(data: object, domain: Domain, outside: Outside) -> dict[int, in
 
 
 def _why(axis: Axis, cell: Any, folded: set[str]) -> Fate:
-    """Tell why one cell has no bin."""
+    """Return the reason why one cell has no bin."""
     text = None if cell is np.ma.masked else written(cell)
     if text is None or not text.strip():
         return Fate.MISSING

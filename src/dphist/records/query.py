@@ -5,7 +5,7 @@
     SELECT bin, COUNT(*) FROM (one row per record: its bin) GROUP BY bin
 
 The rows come from nested selects: the filtered values, then the bin on each axis, then one number per
-record, and with a unit the bounded choice of records. Whatever a person wrote goes in as a parsed,
+record, and with a unit the bounded choice of records. What users write enters the query as a parsed and
 checked syntax tree or as a table of values, never as text.
 """
 
@@ -33,7 +33,7 @@ _SMALL = 64  # up to this number of edges, a tree of comparisons is faster than 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every record, checked: a value for each axis, the filter and the person.
+    """The checked expressions that are evaluated for every record: a value per axis, the filter, the unit.
 
     Counting and checking both build on it, so that a check describes exactly what would be counted.
     """
@@ -54,7 +54,7 @@ class Question:
 def ask(
     engine: Engine, domain: Domain, *, columns: tuple[str, ...], where: str | None, unit: str | None
 ) -> Question:
-    """Return what is asked of every record; refuse columns that cannot be binned."""
+    """Return the expressions for every record; refuse columns that cannot be binned."""
     fields = engine.columns()
     if len(columns) != len(domain.axes):
         wanted = "one column" if len(domain.axes) == 1 else "two columns"
@@ -78,7 +78,7 @@ def ask(
     if person is not None:
         texts = _texts(person, fields)
         undecoded = any_of([holds(c, UNDECODED) for c in texts])
-        # Different bytes are read alike there, so that two people would be bounded as if they were one.
+        # Different invalid bytes are read as the same text, so that two people could be bounded as one.
         person = exp.case().when(undecoded, exp.Null()).else_(person) if texts else person
     kinds = [found[f"c{i}"] for i in range(len(values))]
     typed = [_typed(engine, v, f, a) for v, f, a in zip(values, kinds, domain.axes, strict=True)]
@@ -113,7 +113,7 @@ def counting_query(
             rows = _place_number(engine, rows, name, others, axis)
     rows = select(carried, bin=_number_of(names, domain)).from_(rows.subquery("r"))
     if person is not None:
-        # Nothing could bound how many of the records without a unit are one person's.
+        # Records without a unit are left out: several of them could belong to one person.
         rows = engine.bound(rows.where(exp.not_(is_null("unit"))), max_contributions)
     counted = select(["bin"], tally=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
     return counted.group_by(column("bin"))

@@ -51,7 +51,7 @@ class Engine(ABC):
         return self.fields(exp.select("*").from_(self.source))
 
     def adopt(self, name: str) -> str | None:
-        """Return the column of a name nobody declared, if records bring their own names; None otherwise."""
+        """Return the column of an undeclared name, if records bring their own names; None otherwise."""
         return None
 
     def guard(self, expression: exp.Expression) -> exp.Expression:
@@ -117,7 +117,7 @@ def generate(query: exp.Expression, dialect: str) -> str:
         return query.sql(dialect, comments=False, unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError:
         raise UsageError(
-            "the question needs something that this engine's SQL lacks; write the expression otherwise."
+            "the query needs something that this engine's SQL lacks; write the expression differently."
         ) from None
 
 
@@ -157,7 +157,7 @@ def try_cast(value: exp.Expression, type: str) -> exp.Expression:
 
 
 def fill(template: str, dialect: str, **parts: exp.Expression) -> exp.Expression:
-    """Parse a text of ours and put expressions where it names columns."""
+    """Parse a template and replace the columns that it names by expressions."""
     tree = cast("exp.Expression", sqlglot.parse_one(template, dialect=dialect))
     return tree.transform(
         lambda node: parts[node.name].copy() if isinstance(node, exp.Column) and node.name in parts else node

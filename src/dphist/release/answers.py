@@ -1,4 +1,4 @@
-"""From what a query names, in the data's own units, to bins."""
+"""From the edges or labels of a query, in the units of the data, to bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release files (docs/release-format.md): written whole or not at all, read with suspicion."""
+"""Release files (docs/release-format.md): written atomically, and checked when they are read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = Fa
         _put(target, write, replace=overwrite or empty)
     except FileExistsError:
         raise OutputError(
-            f"{str(target)!r} exists and is not this release, so it is left alone: choose another name, or "
+            f"{str(target)!r} exists and is not this release, so it is not replaced: choose another name, or "
             "say overwrite=True."
         ) from None
     return target

@@ -1,4 +1,4 @@
-"""JSON values that cannot be changed."""
+"""Immutable JSON values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEEPEST = 64
 
 
 def freeze(value: Any, name: str, depth: int = 0) -> Any:
-    """Return an unchangeable copy of a JSON value: lists become tuples."""
+    """Return an immutable copy of a JSON value: lists become tuples."""
     if depth > _DEEPEST:
         raise UsageError(f"{name} must not be nested more than {_DEEPEST} levels deep.")
     if isinstance(value, Mapping):

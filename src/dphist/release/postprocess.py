@@ -1,4 +1,4 @@
-"""From unbiased values to presentable ones. Free: nothing here looks at the data."""
+"""Post-processing of the unbiased values: nonnegative or integer values, at no privacy cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nonneg(raw: Floats) -> Floats:
 
 
 def integer(raw: Floats) -> Floats:
-    """Return the same as whole numbers, with the rounded total.
+    """Return nonnegative integers with the rounded total.
 
     They are halved from the rounded total down and then rounded by systematic sampling: means stay, and no
     sum of neighbours (in the order of the bins, in a grid row by row) changes by 1 or more. Its one random

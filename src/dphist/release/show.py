@@ -24,7 +24,7 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Traits:
-    """What plotting libraries want to know of an axis."""
+    """The traits of an axis in the UHI protocol."""
 
     discrete: bool
     circular: bool = False
@@ -110,7 +110,7 @@ def frame(release: Release, library: Literal["pandas", "pyarrow", "polars"], *, 
 
 
 def stamps(release: Release) -> dict[str, str]:
-    """Return what a table should carry with it: above all whether it is private."""
+    """Return the metadata of a table: above all whether it is private."""
     return {
         "simulated": "yes: not private" if release.simulated else "no",
         "method": release.method,
@@ -131,7 +131,7 @@ def decimal(number: Fraction) -> str:
 
 
 def not_journaled(release: Release) -> bool:
-    """Return whether no ledger that lasts knows what this release cost."""
+    """Return whether no durable ledger was charged for this release."""
     return release.provenance.get("journaled") is False
 
 
@@ -141,7 +141,7 @@ def short_id(identifier: str) -> str:
 
 
 def one_line(release: Release) -> str:
-    """Return what there is to know in one line."""
+    """Return the release in one line."""
     stamp = ", SIMULATED" if release.simulated else ", not journaled" if not_journaled(release) else ""
     if release.id is not None and not not_journaled(release):
         stamp += f", id={short_id(release.id)}"
@@ -207,14 +207,14 @@ def draw(
 
 
 def _note(release: Release, *, known: bool) -> str:
-    """Return what a picture says of its errors: that they are not known and why, and what is left out."""
+    """Return the note of a chart: why errors are unknown, and the bias of contribution bounding."""
     why = release.error.description.removeprefix("no interval: ").rstrip(".")
     unknown = "" if known else f"How far these values are off is not known: {why}."
     return f"{unknown} {release.bounding}".strip()
 
 
 def _counted(release: Release) -> str:
-    """Return what a picture shows: the columns and the bins."""
+    """Return the contents of a chart: the columns and the bins."""
     shape = release.domain.shape
     names = [_title(release, axis) for axis in range(len(shape))]
     bins = " x ".join(f"{n:,}" for n in shape) + (" bin" if release.domain.n == 1 else " bins")

@@ -1,4 +1,4 @@
-"""After step 4: a small part of the budget measures how far the values are from the true counts."""
+"""After step 4: a small share of the budget measures the distance of the values from the true counts."""
 
 from __future__ import annotations
 

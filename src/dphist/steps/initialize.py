@@ -1,4 +1,4 @@
-"""Step 1: rough counts, which the later steps may look at as often as they like."""
+"""Step 1: rough counts, which the later steps may read at no further cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Noisy(Step):
 
 @dataclass(frozen=True)
 class Thresholded(Step):
-    """Noise on every bin, and what is below eta ln(n)/epsilon becomes 0 (AHP Algorithm 1, line 4).
+    """Noise on every bin; counts below eta ln(n)/epsilon become 0 (AHP Algorithm 1, line 4).
 
     Args:
         eta: how many times ln(n) noise scales a count must reach; 0.35 as DPBench runs AHP.

@@ -1,4 +1,4 @@
-"""Step 2: the order in which bins stand when they are grouped."""
+"""Step 2: the order of the bins in which they are grouped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contracts of the four slots: what each component may see and what it hands on."""
+"""The contracts of the four slots: what each component may read and what it returns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Order: TypeAlias = Ints | None  # the bins in order; None is the domain's own
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """What an estimator hands on: unbiased values, one per bin, and what is known of their error.
+    """The result of an estimator: values, one per bin, and their error model.
 
     Args:
         rough: the rough counts that the steps looked at; the pipeline adds them.
         noise: the variance of the noise in each group's total, where the error model does not state it.
         by: the step that made the values, where the estimator left that to another one.
-        calibrated: the share that was spent on measuring how far the values are off.
+        calibrated: the share that was spent on measuring the bias.
     """
 
     values: Floats
@@ -46,7 +46,7 @@ class Estimated:
 
 
 class Step:
-    """What all components share: flags that the pipeline checks, and a look before anything is paid.
+    """The base of all components: flags that the pipeline checks, and a check before anything is charged.
 
     ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals.
     """
@@ -60,7 +60,7 @@ class Step:
 
 
 def require_rough(rough: Rough) -> Noisy:
-    """Return rough counts that a step cannot do without; the pipeline has refused to run without them."""
+    """Return the rough counts that a step requires; the pipeline refuses to run without them."""
     if rough is None:
         raise UsageError("this step needs rough counts, and none were measured: use initialize.Noisy().")
     return rough
@@ -72,7 +72,7 @@ def variance(scale: float | Floats) -> float | Floats:
 
 
 class Initializer(Protocol):
-    """Makes rough counts that later steps may look at for free."""
+    """Measures rough counts, which later steps may read at no further cost."""
 
     spends: ClassVar[bool]
 
@@ -84,7 +84,7 @@ class Initializer(Protocol):
 
 
 class Orderer(Protocol):
-    """Arranges the bins so that alike ones are neighbours; looks at rough counts only."""
+    """Orders the bins so that similar ones are neighbours; reads rough counts only."""
 
     needs_rough: ClassVar[bool]
 
@@ -111,7 +111,7 @@ class Partitioner(Protocol):
 
 
 class Estimator(Protocol):
-    """Measures what is still to be measured and works out a value for every bin."""
+    """Makes the remaining measurements and computes a value for every bin."""
 
     spends: ClassVar[bool]
     needs_rough: ClassVar[bool]

@@ -292,7 +292,7 @@ def connect(
                 yield _open_files(connection, found, table, progress=progress)
             return
         if table is not None:
-            raise UsageError("table goes with a database file; this is a table already.")
+            raise UsageError("table is for a database file; this is a table already.")
         name = f"the {type(data).__module__.partition('.')[0]} data"
         try:
             engine = _open_frame(connection, data, name, progress=progress)
@@ -311,7 +311,7 @@ def _set_zone(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
     try:
         connection.execute(f"SET TimeZone = {quoted(zone)}")
     except duckdb.Error:
-        raise UsageError(f"DuckDB knows no time zone {zone}; name another.") from None
+        raise UsageError(f"DuckDB does not know the time zone {zone}; name another.") from None
 
 
 def _open_frame(connection: duckdb.DuckDBPyConnection, data: Any, name: str, *, progress: bool) -> Duck:
@@ -468,7 +468,7 @@ def _field(type: str) -> Field:
 
 
 def _rephrase(error: duckdb.Error, name: str, remedy: str) -> NoReturn:
-    """Say what went wrong without a word of DuckDB's message, which may quote records."""
+    """Raise an error of ours without DuckDB's message, which may quote records."""
     if isinstance(error, duckdb.OutOfMemoryException):
         raise DataError(
             f"{name} needs more memory or disk than there is; free space in {tempfile.gettempdir()}, "

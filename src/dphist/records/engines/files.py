@@ -1,4 +1,4 @@
-"""Which files a path means, and whether they are what their ending says.
+"""The files that a path stands for, and checks that their contents fit their endings.
 
 The checks read the first and last bytes only. No message quotes what a file holds.
 """
@@ -48,7 +48,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Text:
-    """What is declared of text files before any of their records is read."""
+    """Properties of text files that are declared before any record is read."""
 
     well_formed: bool = False  # a correct program wrote every record
     encoding: str = encodings.UTF_8
@@ -67,7 +67,7 @@ PLAIN = Text()
 
 @dataclass(frozen=True)
 class Header:
-    """What the first line of delimited text says."""
+    """The first line of delimited text."""
 
     delimiter: str
     names: tuple[str, ...]
@@ -91,7 +91,7 @@ def find(path: Path, text: Text = PLAIN) -> Files:
     first = _database(found[0]) if formats[found[0]] is None else formats[found[0]]
     assert first is not None
     if first in ("duckdb", "sqlite") and len(found) > 1:
-        raise UsageError(f"{path} means several databases; name one.")
+        raise UsageError(f"{path} stands for several databases; name one.")
     return Files(first, tuple(found), str(path), _root(path))
 
 
@@ -116,9 +116,9 @@ def records(path: Path, format: Format, text: Text) -> Iterator[bytes]:
 
 
 def folders(found: Files) -> list[dict[str, str | None]]:
-    """Return what folders named key=value say of each file; nothing unless all files have the same keys.
+    """Return the columns that folders named key=value give each file; none unless all files have these keys.
 
-    Folders below the named path alone have a say: what lies above it is where somebody keeps the data.
+    Only folders below the named path count: those above it are where the data happens to be stored.
     """
     below = [path.parts[len(found.root.parts) : -1] for path in found.paths]
     said = [dict(part.split("=", 1) for part in parts if "=" in part.strip("=")) for parts in below]
@@ -130,7 +130,7 @@ def folders(found: Files) -> list[dict[str, str | None]]:
 
 
 def refuse_keys(found: Files, keys: Iterable[str], names: Iterable[str]) -> None:
-    """Refuse a folder's key that is the name of a column too: which of them is meant is nobody's guess."""
+    """Refuse a folder's key that is also the name of a column, since either could be meant."""
     own = {name.casefold() for name in names}
     if both := [key for key in keys if key.casefold() in own]:
         raise DataError(
@@ -140,7 +140,7 @@ def refuse_keys(found: Files, keys: Iterable[str], names: Iterable[str]) -> None
 
 
 def _root(path: Path) -> Path:
-    """Return the folder below which those named key=value say something of the files in them."""
+    """Return the folder below which folders named key=value describe their files."""
     whole = path.absolute()
     if path.is_dir():
         return whole
@@ -200,7 +200,7 @@ def _refuse_long_header(path: Path, text: Text) -> None:
 
 
 def _delimiter(line: str, decimal: str) -> str:
-    """Return what most often stands between names; beside decimal commas, a comma only for want of others."""
+    """Return the most frequent delimiter; beside decimal commas, a comma only if there is no other."""
     if decimal == ",":
         others = max(";\t|", key=line.count)
         return others if others in line or "," not in line else ","
@@ -212,7 +212,7 @@ def _outside_quotes(line: str) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int] | Path:
-    """Return what is the same for two names of one file: links, hard or symbolic."""
+    """Return an identity that two names of one file share, by hard or symbolic links."""
     try:
         status = path.stat()
     except OSError:

@@ -1,8 +1,8 @@
 """PostgreSQL: the records stay in the server, which counts them; only bins and tallies travel.
 
 Everything happens in one transaction that is read-only and rolled back. The server's messages quote
-records, so none is passed on, and nothing a record holds can make an expression fail: what fails would
-tell something about one record.
+records, so none is passed on, and no record can make an expression fail: the failure would disclose
+something about one record.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Postgres(sql.Engine):
         return {c.name: _field(*types[c.type_code]) for c in described}
 
     def guard(self, expression: exp.Expression) -> exp.Expression:
-        """Let an expression be null where it would fail; refuse what cannot be made so."""
+        """Make an expression null where it would fail; refuse expressions for which that is impossible."""
         for node in expression.walk():
             if isinstance(node, exp.Like | exp.ILike) and not isinstance(node.expression, exp.Literal):
                 raise UsageError("the pattern of LIKE must be written out, such as 'a%'.")
@@ -268,7 +268,7 @@ def _open(url: str) -> tuple[psycopg.Connection[Any], str]:
 
 
 def _rephrase(error: psycopg.Error, name: str, *, lost: bool) -> NoReturn:
-    """Say what went wrong without a word of the server's message, which may quote records."""
+    """Raise an error of ours without the server's message, which may quote records."""
     if lost or isinstance(error, errors.AdminShutdown | errors.CrashShutdown):
         raise DataError(
             f"{name} went away during the count; nothing was counted. Start it, and count again."

@@ -80,7 +80,7 @@ class Spark(sql.Engine):
         return {f.name: Field(_KINDS.get(f.dataType.typeName(), "other"), _type(f)) for f in schema}
 
     def guard(self, expression: exp.Expression) -> exp.Expression:
-        """Refuse patterns that a record could bring along: a malformed one fails even without ANSI mode."""
+        """Refuse patterns taken from a record: a malformed one fails even without ANSI mode."""
         for node in expression.find_all(exp.Like, exp.ILike, exp.RegexpLike):
             if not isinstance(node.expression, exp.Literal):
                 raise UsageError("on Spark a pattern must be written out, such as LIKE 'a%' or RLIKE '^a'.")
@@ -249,7 +249,7 @@ def session(*, cores: int | None = None, memory: str = "2g") -> Any:
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    """Say what went wrong without a word of Spark's message, which may quote records."""
+    """Raise an error of ours without Spark's message, which may quote records."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger

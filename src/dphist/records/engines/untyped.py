@@ -186,7 +186,7 @@ class JsonDuck(LineDuck):
     ) -> None:
         if found.format == "json" and not text.well_formed:
             raise UsageError(
-                f"in a JSON array one broken record takes all others with it, so {found.name} needs a word: "
+                f"in a JSON array one broken record takes all others with it, so {found.name} needs "
                 "well_formed=True (--well-formed) if a correct program wrote it. Or write one object on each "
                 "line, for example with jq -c '.[]', into a file that ends in .jsonl."
             )

@@ -151,7 +151,7 @@ class HybridTree(Step):
 def _check_axes(domain: Domain, method: str) -> None:
     if len(domain.axes) != 2:
         raise UsageError(
-            f"{method} cuts a grid into quarters, and this domain is a line: take geometric-tree, the same "
+            f"{method} cuts a grid into quarters, and this domain is a line: use geometric-tree, the same "
             "with halves, or hb."
         )
 

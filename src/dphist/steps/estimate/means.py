@@ -1,4 +1,4 @@
-"""One total per group, spread evenly over its bins: fresh, reused, or both."""
+"""One total per group, spread evenly over its bins: newly measured, from rough counts, or both."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ class LeastSquares(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Spread what a fresh total differs by evenly over its cells: the closed form of least squares."""
+        """Distribute the difference between the new total and the sum of the noisy counts evenly.
+
+        This is the closed form of least squares.
+        """
         old, new = require_rough(rough), curator.measure(groups, share=share)
         gap = new.values - groups.totals(old.values)
         step = gap / (groups.sizes + variance(new.scale) / variance(old.scale))
