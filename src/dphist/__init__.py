@@ -1,18 +1,18 @@
 """dphist: histograms under differential privacy.
 
-The whole system in ten lines; each number is a folder or a file::
+The whole system in ten lines; each number names a folder or a file::
 
     records  --count-->  Counts          1 records/: in the engine where the data is
-    Counts   --------->  Curator         2 privacy/: the door; budget is charged before noise is drawn
+    Counts   --------->  Curator         2 privacy/: the boundary; the budget is charged before noise is drawn
     Curator  --noise-->  rough counts    3 steps/initialize.py
              --------->  an order        4 steps/order.py
-             --------->  groups          5 steps/partition.py
-             --noise-->  values          6 steps/estimate.py
-    values   --------->  Release         7 release/: immutable, with error bars and what was spent
-    Release  --------->  pictures        8 charts/
+             --------->  groups          5 steps/partition/
+             --noise-->  values          6 steps/estimate/
+    values   --------->  Release         7 release/: immutable, with confidence intervals and charges
+    Release  --------->  charts          8 charts/
 
-``methods/`` runs steps 3 to 6 and names the published combinations, ``domain/`` declares what a bin is,
-``uncertainty/`` says how far values may be off, and ``planning/`` is what most people call:
+``methods/`` runs steps 3 to 6 and names the published combinations, ``domain/`` defines bins and workloads,
+``uncertainty/`` holds the error models, and ``planning/`` the functions that most people call:
 
 >>> import dphist
 >>> ages = [23, 35, 35, 41, 67]
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dphist.privacy.ledger import Ledger, MemoryLedger
     from dphist.release import Estimate, Release, load
 
-# Where each public name lives. Names are looked up when first used, so that `import dphist` stays quick.
+# The module of each public name. Names are looked up when first used, so that `import dphist` stays fast.
 _HOME = {
     "Advice": "planning.advise",
     "CATALOGUE": "methods.catalogue",

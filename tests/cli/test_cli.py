@@ -380,7 +380,7 @@ def test_a_name_taken_while_counting_is_left_alone(here, monkeypatch):
     run = Pipeline.run
     monkeypatch.setattr(Pipeline, "run", slow)
     said = dphist(*PUBLISH, "--epsilon", "1", "--out", "r.json", code=2).stderr
-    assert "taken by somebody else" in said and "release: r-2.json" in said
+    assert "written by another process" in said and "release: r-2.json" in said
     assert (here / "r.json").read_text() == "somebody else's"
     assert json.loads((here / "r-2.json").read_text())["format"] == "dphist-release"
 

@@ -271,7 +271,7 @@ def test_many_rankings_are_drawn_as_regret():
 
 def test_shapes_are_listed(here):
     assert "salaries" in dphist("shapes").stdout
-    assert {"name": "uniform", "summary": "every bin alike"}.items() <= json.loads(
+    assert {"name": "uniform", "summary": "all bins equal"}.items() <= json.loads(
         dphist("shapes", "--json").stdout
     )[0].items()
 

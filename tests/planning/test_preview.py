@@ -94,7 +94,7 @@ class TestWhatItIsLike:
         assert preview.truth[32:].sum() > 7000
 
     def test_a_simulated_release_is_not_free(self):
-        with pytest.warns(UserWarning, match="protects nobody"):
+        with pytest.warns(UserWarning, match="protects nothing"):
             pattern(plan().preview().releases[0], LINE)
 
     def test_a_release_of_another_domain_is_refused(self):

@@ -1,4 +1,4 @@
-"""Old names that still work for one version: each warns, and says what the thing is called now."""
+"""Former names, which work for one more version with a DeprecationWarning that gives the new name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _C = TypeVar("_C", bound=type)
 
 
 def warn_renamed(old: str, new: str) -> None:
-    """Warn whoever called the caller that a name is about to go."""
+    """Warn the caller's caller that a name will be removed."""
     warnings.warn(
         f"{old} is called {new} now; the old name goes with the next version.",
         DeprecationWarning,

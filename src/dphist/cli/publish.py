@@ -138,7 +138,7 @@ def publish(
         with _undisturbed():
             saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
             if out is not None and done and saved != out:
-                say(f"error: {out} was taken by somebody else meanwhile, and stays as it is.")
+                say(f"error: {out} was written by another process meanwhile, and is not replaced.")
                 done = False
             say(f"release: {saved}")
         if plan.pipeline.calibrate and not release.error.is_calibrated:

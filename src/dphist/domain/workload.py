@@ -355,7 +355,7 @@ _SAMPLED: dict[str, Callable[..., Workload]] = {
 
 
 def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
-    """Return the workload over a domain (or shape) that a name, pairs (lo, hi) or a workload stand for.
+    """Return the workload over a domain (or shape) that a name, pairs (lo, hi) or a workload describe.
 
     After ``random`` and the like may follow how many queries, and which public sample: ``random:2000:1``.
     """
@@ -380,7 +380,9 @@ def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
     else:
         made = spec if isinstance(spec, Workload) else explicit(n, spec)
     if made.n != n or (made.shape != shape and not isinstance(made, Points)):
-        raise UsageError(f"the workload has the shape {made.shape} and the domain {shape}; make it anew.")
+        raise UsageError(
+            f"the workload has the shape {made.shape} and the domain {shape}; make it for this domain."
+        )
     return made
 
 

@@ -77,7 +77,7 @@ def _forgiving_cache() -> Any:
 
 @cache
 def _listen() -> None:
-    """Tell whoever waits when numba begins to compile, which it does not when it reads from disk."""
+    """Notify all waiting callers when numba begins to compile, which it does not when it reads from disk."""
     events: Any = importlib.import_module("numba.core.event")
 
     class Listener(events.Listener):  # type: ignore[misc]

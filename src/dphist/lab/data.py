@@ -130,7 +130,7 @@ def read(path: Path) -> Ints:
         raise
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
-    except ValueError:  # whose text may quote the file, and nobody knows yet that it is public
+    except ValueError:  # its text may quote the file, which might not be public
         raise DataError(
             f"{path} is not a file of counts: it needs numbers alone, one column in the order of the bins or "
             "a grid of them, in .csv with at most one line of titles, or a plain array in .npy."
@@ -148,7 +148,7 @@ def _whole(x: NDArray[Any], path: Path) -> Ints:
     if x.dtype.kind not in "iuf":
         raise DataError(f"{path} must hold whole numbers, not {x.dtype}.")
     if np.isnan(x).any():
-        raise DataError(f"{path} holds NaN; a bin nobody fell into has the count 0.")
+        raise DataError(f"{path} holds NaN; write 0 for an empty bin.")
     if (x < 0).any():
         raise DataError(f"{path} holds negative numbers; counts must be >= 0.")
     if (x > MAX_COUNT).any():

@@ -1,8 +1,8 @@
 """The catalogue: every method with its pipeline and the facts that choose between methods.
 
 A pipeline is built for a domain, because a few methods choose a public parameter from its size; none looks at
-data. ``dphist methods`` prints this table, docs/methods/README.md repeats it, and whoever needs a list of
-methods asks `choose` for one.
+data. ``dphist methods`` prints this table, docs/methods/README.md repeats it, and every list of methods
+elsewhere is a query by `choose`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Method:
     """One line of the catalogue.
 
     Args:
-        summary: what it does, in a sentence.
-        citation: who published it.
+        summary: a description in one sentence.
+        citation: the publication.
         build: makes the pipeline for a domain.
         family: the idea behind it. ``sorted`` groups bins of similar counts, ``runs`` groups neighbours,
             ``runs and tree`` measures a tree over such groups, ``selection`` repeats private selections.
-        dimensions: the numbers of axes it can serve.
-        data_dependent: whether its error depends on the counts; otherwise it is known beforehand.
+        dimensions: the supported numbers of axes.
+        data_dependent: whether its error depends on the counts; otherwise the error is known beforehand.
         cost: how the time of a run grows with the number of bins: near-linear, near-linear and ``repeated``
             about log n times, ``slow``, which is more often than that, or quadratic.
         time: the same in formulas, for n bins and m queries.
         most_bins: the most bins that it serves, or None.
-        suits: the kinds of queries that it is for.
-        intervals: what those of a release rest on by default: the exact law of the noise, its variance and
+        suits: the kinds of queries for which it is designed.
+        intervals: the basis of a release's intervals by default: the exact law of the noise, its variance and
             the normal law, errors measured with a part of epsilon (``calibrated``), or ``none``.
         usual: for which numbers of axes `advise` and `compare` try it by default: it was best
             somewhere on generated shapes of three sizes, or is well known.
@@ -66,7 +66,7 @@ class Method:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is for, what it serves, what its intervals rest on and its cost, in words."""
+        """Its queries, its domains, the basis of its intervals and its cost, as text."""
         domains = " and ".join(("lines", "grids")[d - 1] for d in self.dimensions)
         up_to = f", up to {self.most_bins:,} bins" if self.most_bins else ""
         error = "" if self.data_dependent else ", error known beforehand"
@@ -115,7 +115,7 @@ def make_pipeline(method: str | Pipeline, domain: Domain, workload: Workload | N
     """Return the pipeline of a catalogue name or alias; a pipeline is returned as it is.
 
     Args:
-        workload: what ``auto`` chooses by; None stands for single bins.
+        workload: the basis of the choice of ``auto``; None means single bins.
     """
     if isinstance(method, Pipeline):
         return method

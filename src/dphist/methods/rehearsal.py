@@ -47,7 +47,7 @@ def rehearse(
             continue
         try:
             _run(pipeline, small, asked, epsilon, sensitivity, post)
-        except Exception:  # a component of somebody's own may fit this domain alone
+        except Exception:  # a user's component may fit this domain alone
             if shape == domain.shape:
                 raise
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
@@ -66,7 +66,7 @@ def _run(
     for made_up in _patterns(domain.n, height=64 * (1 + int(sensitivity / epsilon))):
         counts = Counts(made_up, domain, sensitivity)
         curator = Curator.simulated(counts, epsilon=epsilon, seed=0)
-        with np.errstate(all="ignore"):  # nobody reads these figures
+        with np.errstate(all="ignore"):  # these numbers are discarded
             release = pipeline.run(curator, workload, post=post)
             release.intervals()
             release.total()

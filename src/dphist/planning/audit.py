@@ -185,7 +185,7 @@ class _Looker:
 
 def _ill_shaped() -> UsageError:
     return UsageError(
-        "a mechanism must return a row of numbers, or two rows of one number per bin, always alike."
+        "a mechanism must return a row of numbers, or two rows of one number per bin, always of one shape."
     )
 
 

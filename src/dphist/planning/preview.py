@@ -73,7 +73,7 @@ class Pattern:
 
 
 def pattern(like: LikeData, domain: Domain) -> Pattern:
-    """Return what ``like`` stands for.
+    """Return the pattern of data that ``like`` describes.
 
     Args:
         like: a name of ``shapes.SHAPES``; an earlier release or its file (.json, .parquet), which is free to
@@ -107,7 +107,7 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
             "same bins, or name a shape, such as like='smooth'."
         )
     if release.simulated:
-        _warn(f"the release {name!r} is simulated, so it protects nobody: the data behind it must be public.")
+        _warn(f"the release {name!r} is simulated and protects nothing: the data behind it must be public.")
     values = nonneg(release.raw.reshape(domain.shape)).ravel()
     if not values.sum() > 0:
         raise UsageError(f"the earlier release {name!r} holds no positive counts; name a shape instead.")
@@ -144,7 +144,7 @@ def _read(path: Path, axes: int) -> Any:
     except DataError:
         raise
     except (ValueError, OSError):
-        # The message of numpy would quote what stands in the file.
+        # The message of numpy would quote the contents of the file.
         raise DataError(f"{path.name!r} cannot be read as counts: {how}.") from None
 
 

@@ -105,7 +105,7 @@ def draw(shape: str | Shape | ArrayLike, *, n: int, records: int, seed: int = 0)
     >>> int(draw("steps", n=8, records=100).sum())
     100
 
-    A histogram of one's own serves as a shape too: its neighbouring bins are first put together until n
+    Any histogram can serve as a shape: its neighbouring bins are first merged until n
     are left, as DPBench's generator does.
     """
     if n < 1:
@@ -261,7 +261,7 @@ def _tail(n: int, source: np.random.Generator) -> Floats:
 
 
 _ALL = (
-    Shape("uniform", _uniform, "every bin alike", "the case that grouping is made for"),
+    Shape("uniform", _uniform, "all bins equal", "the best case for grouping"),
     Shape("smooth", _smooth, "a few broad humps, such as ages", "census ages"),
     Shape("steps", _steps, "two dozen flat pieces", "data that a partition fits exactly"),
     Shape("power-sorted", _power_sorted, "a power law in falling order", "Bid-Freq, NetTrace"),

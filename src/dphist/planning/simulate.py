@@ -1,6 +1,6 @@
 """The simulation loop: seeded trials of a pipeline on public counts.
 
-Nothing private is touched and nothing is spent. The same seed gives the same trial, whoever asks: `simulate`,
+No private data is read and nothing is spent. The same seed always gives the same trial: `simulate`,
 `preview`, `advise`, `compare`, `audit` and the reruns of papers all run this loop.
 """
 

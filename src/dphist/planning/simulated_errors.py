@@ -134,7 +134,7 @@ class SimulatedErrors:
             "looks": [look.key for look in self.looks],
         }
         text = json.dumps(question, sort_keys=True)
-        with suppress(RuntimeError):  # nobody's home
+        with suppress(RuntimeError):  # the user has no home folder
             return cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}.json"
         return None
 

@@ -63,7 +63,7 @@ def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.dtype.kind == "f":
         if np.isnan(array).any():
-            raise DataError("counts contain NaN; a bin nobody fell into has the count 0.")
+            raise DataError("counts contain NaN; write 0 for an empty bin.")
         raise DataError("counts must be integers, not floats; round them yourself if that is right.")
     if array.dtype.kind not in "iu":
         raise DataError(f"counts must be integers, not {array.dtype}.")

@@ -321,7 +321,7 @@ class Curator:
         return Groups(starts, order)
 
     def partition_splits(self, *, share: Fraction, order: Ints | None = None, fanout: int = 4) -> Groups:
-        """Return the nodes of a tree over the bins whose bins look alike; the scores never leave.
+        """Return the nodes of a tree over the bins whose bins are similar; the scores are not published.
 
         Args:
             share: the part of the budget it takes.

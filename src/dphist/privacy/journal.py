@@ -50,7 +50,7 @@ PATIENCE = 60.0  # seconds that a writer waits for its turn
 _HEAD = re.compile(rb"dphist-ledger (\d{1,9}) (\d{12})\n")
 _LENGTH = len(b"dphist-ledger 2 000000000000\n")
 _COUNT_AT = len(b"dphist-ledger 2 ")
-_UNTOLD = 1.0  # seconds of waiting that are not worth a word
+_UNTOLD = 1.0  # seconds of waiting before a message
 _MAGIC_AT, _MAGIC = 68, bytes.fromhex("64706869")  # the application id of a ledger in SQLite
 _TROUBLE = {
     errno.ENOENT: "it is gone. Put it back, or name the ledger that is meant",

@@ -444,7 +444,7 @@ class Ledger(LedgerLike):
             self._append(file, book, _charged(dataset, epsilon, words))
 
     def _check(self, book: _Balances, dataset: str, epsilon: Fraction) -> None:
-        """Refuse what is beyond the limit, and a dataset that nobody has named where there are limits."""
+        """Refuse a charge beyond the limit, and a new dataset in a ledger that has limits."""
         command = f"dphist ledger limit {shlex.quote(str(self.path))} VALUE --dataset {shlex.quote(dataset)}"
         known = book.accounts
         # A slip in the name would otherwise open a new budget beside the limited one.
@@ -512,7 +512,7 @@ def _charged(dataset: str, epsilon: Fraction, words: Words) -> Entry:
 
 
 def _entry(row: Row, path: Path) -> Entry:
-    """Return the entry that a row describes; the file may have been written by anybody."""
+    """Return the entry that a row describes; the file is not trusted."""
     names = ("when", "dataset", "mechanism", "what", "purpose", "kind", "unit", "release")
     words = {"unit": "", "release": ""} | {name: row[name] for name in names if name in row}
     epsilon = None if row.get("epsilon") is None else journal.fraction(row["epsilon"], path)
@@ -544,14 +544,14 @@ def _text(value: Fraction | None) -> str | None:
 
 
 def _name(dataset: str) -> str:
-    # Names that look alike must be alike, or one dataset would have two budgets.
+    # Names that look equal must be equal, or one dataset would have two budgets.
     if not isinstance(dataset, str) or not dataset.isprintable() or not dataset or dataset != dataset.strip():
         shown = reprlib.repr(dataset)
         raise UsageError(f"a dataset's name must be printable, with no space at its ends, not {shown}.")
     if not unicodedata.is_normalized("NFC", dataset):
         raise UsageError(
             f"the dataset's name {dataset!r} is not in Unicode's composed form (NFC), so it could look like "
-            "another name and have a budget of its own. Type it anew, or normalise it."
+            "another name and have a budget of its own. Type it again, or normalise it."
         )
     return dataset
 

@@ -147,7 +147,7 @@ def _all_short(block: bytes) -> bool:
 
 
 def requoted(block: bytes, delimiter: str) -> bytes:
-    """Return the lines with those written anew whose quotes no correct writer would have left so."""
+    """Return the lines, rewriting those whose quotes no correct writer would produce."""
     if b'"' not in block:
         return block
     from dphist.kernels.text import stray_quotes  # compiled code takes a while to load
@@ -177,7 +177,7 @@ def split(line: str, delimiter: str) -> list[str]:
 
 
 def _unquote(line: str, at: int, inside: list[str]) -> int:
-    """Take what stands between quotes, from behind the first; return where the field goes on."""
+    """Append the text between quotes, from behind the first one; return where the field continues."""
     while True:
         end = line.find('"', at)
         if end < 0:

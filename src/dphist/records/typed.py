@@ -28,7 +28,7 @@ from dphist.records.cells import UNDECODED
 
 @dataclass(frozen=True)
 class Raw:
-    """What a column is handed over as, and the SQL that makes of a value ``{0}`` what it stands for."""
+    """The type in which a column is handed over, and the SQL that restores a value ``{0}``."""
 
     stored: Literal["int32", "int64", "large_binary"]  # by Arrow's name
     made: str

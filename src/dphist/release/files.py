@@ -223,7 +223,7 @@ def _formerly(release: Release) -> Floats:
     """Return the values that earlier versions wrote: the nearest, not negative, with the same total.
 
     As whole numbers, they were rounded down and the largest remainders went up. Such files open, with the
-    values made anew.
+    values recomputed.
     """
     raw, total = release.raw, max(float(release.raw.sum()), 0.0)
     if release.post == "none":

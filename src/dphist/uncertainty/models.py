@@ -530,7 +530,7 @@ class Unknown(ErrorModel):
 
 @dataclass(frozen=True, eq=False)
 class Merged(ErrorModel):
-    """The error of bins that were merged from finer ones, worked out from the finer ones' model.
+    """The error of bins that were merged from finer ones, computed from the model of the finer bins.
 
     Args:
         base: the model of the finer bins.

@@ -97,7 +97,7 @@ class LaplaceNoise(TotalNoise):
         return np.array([self.scale]), np.zeros(self.k, dtype=np.int64)
 
     def margins(self, *, level: float) -> Floats:
-        """Return the exact margin of each total for itself; equal scales are worked out once."""
+        """Return the exact margin of each total for itself; equal scales are computed once."""
         scales, which = self.distinct
         return np.array([noise_law.quantile(float(s), level) for s in scales], dtype=np.float64)[which]
 

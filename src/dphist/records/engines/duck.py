@@ -395,8 +395,8 @@ def _refuse_wide(found: files.Files, text: files.Text) -> None:
     if not text.well_formed:
         raise UsageError(
             f"in UTF-16 one record with an odd number of bytes shifts all that follow, so {found.name} needs "
-            "a word: well_formed=True (--well-formed) if a correct program wrote it. Or convert it first, "
-            "for example with iconv -f UTF-16 -t UTF-8."
+            "well_formed=True (--well-formed), if a correct program wrote it. Or convert it first, for "
+            "example with iconv -f UTF-16 -t UTF-8."
         )
     if text.encoding == "utf-16" and found.format in ("json", "jsonl"):
         raise UsageError(

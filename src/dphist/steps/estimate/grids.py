@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dphist.kernels.trees.tree import Tree
 
 _TOTAL = Fraction(1, 20)  # of a share, for the noisy total that sets a grid's size
-_UNEVEN = "the boxes of this tree are of uneven sizes; the variances of its values are not worked out here"
+_UNEVEN = "the boxes of this tree are of uneven sizes; the variances of its values are not computed"
 _REFINED = "the finer grid was chosen by noisy counts that enter the values, which hides part of the error"
 Boxes = tuple[Ints, Ints, Ints, Ints]  # first row, last row + 1, first column, last column + 1
 Cut = Callable[[Ints, int, Boxes], Ints]  # each box's level, the axis, the boxes -> where each is cut

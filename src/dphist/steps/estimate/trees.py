@@ -109,7 +109,7 @@ class Hats(Step):
 
     For all ranges or all prefixes of single bins this beats the best tree from some 32 bins on, by 12 to 20 %
     of the squared error. For listed ranges the better of the triangles for all ranges and the tuned tree is
-    worked out from the ranges alone; for anything else the tuned tree is used.
+    chosen from the ranges alone; for anything else the tuned tree is used.
     """
 
     spends: ClassVar[bool] = True

@@ -67,7 +67,7 @@ class UniformGrid(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        """Measure the total, and from it work out the grid."""
+        """Measure the total, and compute the size of the grid from it."""
         total = curator.measure(Groups.whole(curator.domain.n), share=share).values[0]
         side = max(int(boxes_per_side(curator, total, later, self.constant)), self.least)
         if order is not None:  # runs of a line: as many as there would be boxes

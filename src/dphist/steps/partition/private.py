@@ -67,7 +67,7 @@ class L1(Step):
 
 @dataclass(frozen=True)
 class Splits(Step):
-    """The nodes of a tree whose bins look alike, found from the root down (ours; `dphist.privacy.splits`).
+    """The nodes of a tree whose bins are similar, found from the root down (ours; `dphist.privacy.splits`).
 
     A small part of the share first asks whether nearly all blocks of 16 bins are rough against the noise. If
     they are, or the noise is far below a record, grouping gains nothing: every bin is its own group, and
