@@ -165,8 +165,8 @@ def validate_reading(
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
     if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
         raise UsageError(
-            "clip is for numeric bins: categories have no ends to clip to. Use outside='drop'; or in "
-            "Python, give Categories a bin for all others (other=True)."
+            "clip is for numeric bins: categories have no ends to clip to. Drop the records outside; or in "
+            "Python, give Categories a bin for all others."
         )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
