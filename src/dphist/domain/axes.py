@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist.domain.groups import frozen
 from dphist.errors import UsageError
 
 Outside: TypeAlias = Literal["drop", "clip"]
@@ -319,9 +320,3 @@ def cut(edges: NDArray[np.float64], value: float) -> int:
         f"{value:g} lies inside a bin, where nothing was measured: "
         f"use its edges, {edges[above - 1]:g} or {edges[above]:g}."
     )
-
-
-def frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the array itself, made read-only."""
-    array.flags.writeable = False
-    return array

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain.axes import Outside, check_size, frozen
+from dphist.domain.axes import Outside, check_size
+from dphist.domain.groups import frozen
 from dphist.errors import UsageError
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

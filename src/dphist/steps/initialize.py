@@ -21,7 +21,6 @@ class Nothing(Step):
     """No rough counts: the whole budget goes to the later steps."""
 
     def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
-        """Return None."""
         return None
 
 
@@ -32,7 +31,6 @@ class Noisy(Step):
     spends: ClassVar[bool] = True
 
     def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
-        """Measure every bin."""
         return curator.measure(Groups.singletons(curator.domain.n), share=share)
 
 

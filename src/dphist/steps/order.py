@@ -18,7 +18,6 @@ class AsGiven(Step):
     """The domain's own order."""
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
-        """Return None: nothing is moved."""
         return None
 
 
@@ -29,7 +28,6 @@ class ByNoisyCount(Step):
     needs_rough: ClassVar[bool] = True
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
-        """Sort the rough counts."""
         return np.argsort(require_rough(rough).values, kind="stable")
 
 
@@ -38,12 +36,10 @@ class Hilbert(Step):
     """The cells of a grid along a Hilbert curve: neighbours on the curve are neighbours on the map."""
 
     def check(self, domain: Domain, workload: Workload) -> None:
-        """Refuse a domain that is not a grid."""
         if len(domain.axes) != 2:
             raise UsageError("order.Hilbert needs a two-dimensional domain; use order.AsGiven.")
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
-        """Return the cells in the order of the curve."""
         return hilbert(*domain.shape)
 
 

@@ -53,7 +53,6 @@ class AdaptiveGrid(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Measure both grids and make them agree by least squares."""
         shape, half = rows_and_columns(curator), share * (1 - _TOTAL) / 2
         total = curator.measure(Groups.whole(curator.domain.n), share=share * _TOTAL).values[0]
         side = max(-(-int(boxes_per_side(curator, total, 2 * half, self.constant)) // 4), self.least)
@@ -98,7 +97,6 @@ class QuadTree(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Halve both sides until boxes are cells."""
         tree, order = _grow(rows_and_columns(curator), lambda levels, axis, boxes: _middle(axis, boxes))
         return _fitted(curator, tree, order, self.ratio, share)
 

@@ -45,7 +45,6 @@ class RoughMeans(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Average what was measured already."""
         return Estimated(groups.means(groups.totals(require_rough(rough).values)), Unknown(_TWICE_USED))
 
 
@@ -101,7 +100,6 @@ class FineMeans(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Measure every group's total in fine steps."""
         from dphist.privacy.queries import Multiples, OnGroups
 
         grid = _FINEST

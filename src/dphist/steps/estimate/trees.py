@@ -118,7 +118,6 @@ class Hats(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        """Ask the triangles where they win."""
         kinds: dict[type[Workload], str] = {AllRanges: "all-ranges", Prefixes: "prefixes"}
         queries, n = kinds.get(type(workload)), groups.n
         # A record has weight 2^12 in the queries, so their noise is that much wider.

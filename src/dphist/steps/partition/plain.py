@@ -21,7 +21,6 @@ class Singletons(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        """Return n groups of one bin."""
         n = curator.domain.n
         return Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
 
@@ -33,7 +32,6 @@ class Whole(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        """Return one group of n bins."""
         return Groups(np.array([0, curator.domain.n]), order)
 
 

@@ -46,7 +46,6 @@ class L1(Step):
             raise UsageError(f"extra must be a number from 0 on, not {self.extra!r}.")
 
     def check(self, domain: Domain, workload: Workload) -> None:
-        """Refuse all intervals of more bins than can be tried."""
         if self.candidates == "all" and domain.n > 1 << 16:
             raise UsageError(f"all intervals of {domain.n} bins are too many; use candidates='powers'.")
 
@@ -87,7 +86,6 @@ class Splits(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        """Ask whether to group at all, then how."""
         from dphist.privacy.queries import Roughness
 
         n = curator.domain.n
