@@ -121,8 +121,8 @@ def test_every_example_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPHIST_LEDGER", raising=False)
     ages = [(7 * i) % 97 for i in range(600)]
-    rows = [f"{i // 4},{age}\n" for i, age in enumerate(ages)]
-    Path("visits.csv").write_text("patient_id,age\n" + "".join(rows), "utf-8")
+    rows = [f"{i // 4},{age},H{i % 5}\n" for i, age in enumerate(ages)]
+    Path("visits.csv").write_text("patient_id,age,hospital\n" + "".join(rows), "utf-8")
     given: dict[str, object] = {}
     for number, example in enumerate(examples_of(path.read_text("utf-8")), 1):
         exec(compile(example, f"{path.name}, example {number}", "exec"), given)

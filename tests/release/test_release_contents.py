@@ -134,6 +134,27 @@ WHITELIST = {
     "raw[]": NOISY,
     "values[]": NOISY,
 }
+# Of many groups, where they differ from those of one histogram.
+_MODELS = [
+    *_ERRORS,
+    "factor",
+    "moved",
+    "moved[]",
+    *(f"groups.{key}" for key in _GROUPS),
+]
+GROUPED = {
+    **{key: of for key, of in WHITELIST.items() if not key.startswith(("error.", "groups."))},
+    **{f"by.{key}": PLAN for key in ("names[]", "sizes[]", "other", "shares[]", "variances[]")},
+    **{f"parameters.levels.{name}": PLAN for name in ("region", "hospital")},
+    # which groups' errors and partitions stand in rows of their own
+    **dict.fromkeys(("error[]", "groups[]"), PLAN),
+    **{f"error[].{inner}{key}": NOISY for inner in ("", "base.", "base.base.") for key in _MODELS},
+    **{f"groups[].{key}": NOISY for key in _GROUPS},
+    **{f"rows[].{key}": PLAN for key in ("level", "group", "parent", "factor")},
+    **{f"rows[].{key}": NOISY for key in ("raw[]", "values[]")},
+    **{f"rows[].error.{inner}{key}": NOISY for inner in ("", "base.", "base.base.") for key in _MODELS},
+    **{f"rows[].partition.{key}": NOISY for key in _GROUPS},
+}
 CSV_HEAD = {"method", "epsilon", "unit", "simulated"}
 COLUMNS = {"value", "raw", "low", "high"} | {
     prefix + name for prefix in ("", "x_", "y_") for name in ("lo", "hi", "label")
@@ -142,6 +163,7 @@ PURPOSES = (
     r"totals of (\d+) disjoint groups|totals of (\d+) runs of groups|(\d+) linear queries"
     r"|distances of (\d+) sums from what is released|choice among (\d+) candidates"
     r"|L1 partition by (all|powers|subtrees) intervals and the (mean|median)|splits of a (\d+)-ary tree"
+    r"|(\d{1,3}) disjoint groups, each|one group"
 )
 N = 40
 
@@ -172,11 +194,13 @@ def numbers(value: Any) -> Iterator[float]:
         yield float(value)
 
 
-def trouble(documents: list[dict[str, Any]], totals: list[int]) -> list[str]:
+def trouble(
+    documents: list[dict[str, Any]], totals: list[int], listed: dict[str, str] = WHITELIST
+) -> list[str]:
     """Return what is wrong with the documents of one plan, made from data of these totals."""
     found = []
     for document, total in zip(documents, totals, strict=True):
-        found += [f"{path} is not listed" for path, _ in leaves(document) if path not in WHITELIST]
+        found += [f"{path} is not listed" for path, _ in leaves(document) if path not in listed]
         found += ["an exact total is written out"] * (float(total) in set(numbers(document)))
         for charge in document["charges"]:
             told = re.fullmatch(PURPOSES, charge["purpose"])
@@ -184,7 +208,7 @@ def trouble(documents: list[dict[str, Any]], totals: list[int]) -> list[str]:
             if told is None or max(sizes, default=0) > 5000:
                 found.append(f"a purpose tells more than it should: {charge['purpose']}")
     for path, value in leaves(documents[0]):
-        if WHITELIST.get(path) == PLAN:
+        if listed.get(path) == PLAN:
             for other in documents[1:]:
                 if value not in [v for p, v in leaves(other) if p == path]:
                     found.append(f"{path} changes with the data")
@@ -307,6 +331,68 @@ def read_parquet(path: Path) -> tuple[dict[str, Any], set[str], int]:
         count = db.execute("SELECT num_rows FROM parquet_file_metadata(?)", [str(path)]).fetchone()[0]
     assert [key for key, _ in kept] == ["dphist"], "nothing else stands beside the release"
     return json.loads(kept[0][1]), columns, count
+
+
+GROUPED_COLUMNS = {"level", "group", "parent", "raw", "factor", "values", "error", "partition"}
+HOSPITALS = ["H1", "H2", "H3", "H4", "H5"]
+
+
+def by_group(values, **options):
+    frame = pd.DataFrame({"age": values, "hospital": np.array([*HOSPITALS, "H9"])[values % 6]})
+    return dphist.histogram(
+        frame,
+        column="age",
+        bins=Integers(0, N - 1),
+        by=("region", "hospital"),
+        groups={"North": HOSPITALS[:2], "South": HOSPITALS[2:]},
+        epsilon="0.1",
+        **options,
+    )
+
+
+class TestGroups:
+    @pytest.mark.parametrize("post", ["none", "nonneg", "integer"])
+    @pytest.mark.parametrize("method", ["identity", "hats", "dawa2", "dawa", "ahp"])
+    def test_a_release_of_groups_holds_nothing_that_is_not_listed(self, method, post, repeat, tmp_path):
+        options = {"method": method, "post": post, "other": "elsewhere", "importances": {"region": 5}}
+        made, totals = three(repeat, lambda x: by_group(x, **options))
+        whole, heads = [], []
+        for release in made:
+            path = release.save(tmp_path / "r.json", overwrite=True)
+            whole.append(json.loads(path.read_text("utf-8")))
+            head, columns, count = read_parquet(release.save(tmp_path / "r.parquet", overwrite=True))
+            assert columns <= GROUPED_COLUMNS and count == 3 + 6
+            assert head == {key: value for key, value in whole[-1].items() if key != "rows"}
+            heads.append(head)
+        assert trouble(whole, totals, GROUPED) == []
+        assert trouble([json.loads(release["H3"].to_json()) for release in made], totals, OF_ONE) == []
+        for other in whole[1:]:
+            for row, same in zip(whole[0]["rows"], other["rows"], strict=True):
+                for key in ("level", "group", "parent", "factor"):
+                    assert row[key] == same[key], "the plan's alone"
+
+    @pytest.mark.parametrize("place", ["by", "parameters", "provenance", "rows", ""])
+    def test_an_exact_number_is_seen(self, place, repeat, tmp_path):
+        made, totals = three(repeat, lambda x: by_group(x, method="identity"))
+        whole = [
+            json.loads(release.save(tmp_path / "r.json", overwrite=True).read_text("utf-8"))
+            for release in made
+        ]
+        for document, total in zip(whole, totals, strict=True):
+            inner = document["rows"][3] if place == "rows" else document[place] if place else document
+            inner["records"] = total
+        path = {"rows": "rows[].", "": ""}.get(place, f"{place}.")
+        assert f"{path}records is not listed" in trouble(whole, totals, GROUPED)
+        whole[1]["by"]["sizes"] = [3, 7]
+        assert "by.sizes[] changes with the data" in trouble(whole, totals, GROUPED)
+
+
+OF_ONE = {
+    **WHITELIST,
+    **{f"parameters.levels.{name}": PLAN for name in ("region", "hospital")},
+    **{f"parameters.group.{key}": PLAN for key in ("level", "label")},
+    **{f"error.{inner}{key}": NOISY for inner in ("", "base.", "base.base.") for key in _MODELS},
+}
 
 
 class TestPlanted:

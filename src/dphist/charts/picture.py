@@ -119,7 +119,7 @@ class Picture:
             ) from error
         return target
 
-    def to_altair(self) -> altair.Chart | altair.LayerChart | altair.ConcatChart:
+    def to_altair(self) -> altair.Chart | altair.LayerChart | altair.ConcatChart | altair.FacetChart:
         """Return the picture as an Altair chart, to restyle or combine with others."""
         try:
             import altair
@@ -128,6 +128,8 @@ class Picture:
 
         if "concat" in self.spec:
             return altair.ConcatChart.from_dict(self.spec, validate=False)
+        if "facet" in self.spec:
+            return altair.FacetChart.from_dict(self.spec, validate=False)
         kind = altair.LayerChart if "layer" in self.spec else altair.Chart
         # Validating every row of the data takes minutes for a heat map, and the tests validate the shape.
         return kind.from_dict(self.spec, validate=False)
@@ -163,7 +165,7 @@ def histogram_chart(
         raise UsageError(f"unknown scale {scale!r}. {did_you_mean(str(scale), ('linear', 'log'))}")
     if (low is None) != (high is None):
         raise UsageError("low and high go together: give both ends of the intervals, or neither.")
-    x, y = _Columns.of(domain.axis, MAX_COLUMNS), _array(values, domain, "values")
+    x, y = Columns.of(domain.axis, MAX_COLUMNS), checked(values, domain, "values")
     bars, shown = x.m <= MAX_BARS, ""
     drawn = "simulated" if simulated else "private"
     data, kinds = {"value": x.mean(y)}, {drawn: SKY if bars else BLUE}
@@ -172,7 +174,7 @@ def histogram_chart(
         kinds["lowest to highest bin"] = GREY
         shown = f"each column shows {x.k:,} bins: mean, lowest and highest"
     if low is not None and high is not None:
-        a, b = _array(low, domain, "low", gaps=True), _array(high, domain, "high", gaps=True)
+        a, b = checked(low, domain, "low", gaps=True), checked(high, domain, "high", gaps=True)
         known = np.isfinite(a) & np.isfinite(b)
         below, above = np.where(known, y - a, np.nan), np.where(known, b - y, np.nan)
         if (below + above < 0).any():
@@ -181,13 +183,13 @@ def histogram_chart(
         kinds["interval" if x.k == 1 else "typical interval"] = INK if bars else SKY
         shown += "; interval typical of one bin (mean half-width)" if shown else ""
     if truth is not None:
-        data["truth"] = x.mean(_array(truth, domain, "truth"))
+        data["truth"] = x.mean(checked(truth, domain, "truth"))
         kinds["true"] = VERMILION
     legend = {"orient": "top", "title": None, "symbolType": "square", "symbolOpacity": 1, "offset": 4}
     color: Spec = {"field": "kind", "type": "nominal", "legend": legend if len(kinds) > 1 else None}
     color["scale"] = {"domain": list(kinds), "range": list(kinds.values())}
     ruler, layers = x.ruler("x", x_title), []
-    height = _height(data, scale, _text(y_title) + (", mean per bin" if x.k > 1 else ""))
+    height = _height(data, scale, plain(y_title) + (", mean per bin" if x.k > 1 else ""))
     for mark, place, kind, field, other in _marks(x, drawn):
         if field in data:
             where = {"x": ruler["x"] | {"field": place}, "y": height | {"field": field}, "color": color}
@@ -200,7 +202,7 @@ def histogram_chart(
     corners["corner"] = corners["corner"][1:-1]
     tables = {"corners": corners} | ({"bins": x.places("x") | data} if bars else {})
     about = f"histogram of {domain.n:,} bins"
-    spec = _frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
+    spec = frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -217,24 +219,24 @@ def heatmap_chart(
     """Return a grid as coloured cells: the first axis to the right, the second upwards (labels downwards)."""
     if len(domain.axes) != 2:
         raise UsageError("a heat map needs a grid of two axes; histogram_chart draws a single one.")
-    x, y = (_Columns.of(axis, MAX_CELLS) for axis in domain.axes)
-    grid = _array(values, domain, "values").reshape(domain.shape)
+    x, y = (Columns.of(axis, MAX_CELLS) for axis in domain.axes)
+    grid = checked(values, domain, "values").reshape(domain.shape)
     cells = np.add.reduceat(np.add.reduceat(grid, x.starts, axis=0), y.starts, axis=1)
     table = {key: np.repeat(part, y.m) for key, part in x.places("x").items()}
     table |= {key: np.tile(part, x.m) for key, part in y.places("y").items()} | {"value": cells.ravel()}
     lo, hi, shade = float(cells.min()), float(cells.max()), "value"
-    legend: Spec = {"title": "records", "gradientLength": 300, "labelExpr": _format(lo, hi)}
+    legend: Spec = {"title": "records", "gradientLength": 300, "labelExpr": tick_text(lo, hi)}
     if max(-lo, hi) > 20 * float(np.abs(cells).mean()):  # a few large cells would leave all others one colour
         # We bend the values, not the scale: a symlog scale's legend is drawn in a few straight pieces.
         shade, table["shade"] = "shade", _symlog(cells.ravel())
         legend["values"] = _symlog(np.array(_powers(lo, hi))).tolist()
         back = "(datum.value < 0 ? -1 : 1) * round(exp(abs(datum.value)) - 1)"
-        legend["labelExpr"] = _format(lo, hi, number=back)
+        legend["labelExpr"] = tick_text(lo, hi, number=back)
     color = {"field": shade, "type": "quantitative", "legend": legend, "scale": {"scheme": "viridis"}}
     shown = "" if x.k * y.k == 1 else f"each cell shows the sum of {x.k:,} x {y.k:,} bins"
     about = f"heat map of {domain.shape[0]:,} by {domain.shape[1]:,} bins"
     names = {"xnames": x.names, "ynames": y.names}
-    spec = _frame(title, subtitle, (note, shown), about, {"cells": table}, names)
+    spec = frame(title, subtitle, (note, shown), about, {"cells": table}, names)
     # Whole pixels per cell: otherwise the background shines through the seams.
     spec |= {"width": x.m * max(1, round(520 / x.m)), "height": y.m * max(1, round(390 / y.m))}
     spec |= {"data": {"name": "cells"}, "mark": {"type": "rect"} | TIP}
@@ -251,7 +253,7 @@ def overlap_chart(
     x_title: str = "",
 ) -> Picture:
     """Return two samples of scores as overlapping bars, and the range of scores that counts as the event."""
-    parts = {_text(name): np.asarray(values, dtype=np.float64) for name, values in samples.items()}
+    parts = {plain(name): np.asarray(values, dtype=np.float64) for name, values in samples.items()}
     edges = np.histogram_bin_edges(np.concatenate(list(parts.values())), 60)
     table: dict[str, list[NDArray[Any]]] = {"kind": [], "from": [], "to": [], "share": []}
     for name, values in parts.items():
@@ -264,7 +266,7 @@ def overlap_chart(
     legend = {"orient": "top", "title": None, "symbolType": "square", "symbolOpacity": 0.6, "offset": 4}
     color: Spec = {"field": "kind", "type": "nominal", "legend": legend}
     color["scale"] = {"domain": list(parts), "range": [BLUE, VERMILION]}
-    x: Spec = {"field": "from", "type": "quantitative", "title": _text(x_title), "axis": {"grid": False}}
+    x: Spec = {"field": "from", "type": "quantitative", "title": plain(x_title), "axis": {"grid": False}}
     x["scale"] = {"domain": [float(edges[0]), float(edges[-1])], "nice": False, "zero": False}
     y = {"field": "share", "type": "quantitative", "title": "share of runs", "stack": None}
     bar = {"type": "bar", "opacity": 0.55, "orient": "vertical"} | TIP
@@ -275,7 +277,7 @@ def overlap_chart(
         {"data": {"name": "bars"}, "mark": bar, "encoding": span | {"y": y, "color": color}},
         {"data": {"name": "event"}, "mark": rule, "encoding": where},
     ]
-    spec = _frame(title, subtitle, ("grey: the event",), "scores of two samples", tables, {})
+    spec = frame(title, subtitle, ("grey: the event",), "scores of two samples", tables, {})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -301,12 +303,12 @@ def outcomes_chart(
     """
     if scale not in ("linear", "log"):
         raise UsageError(f"unknown scale {scale!r}. {did_you_mean(str(scale), ('linear', 'log'))}")
-    x = _Columns.of(domain.axis, MAX_OUTCOME_COLUMNS)
-    rows = [x.mean(_array(row, domain, "outcomes")) for row in np.asarray(outcomes, dtype=np.float64)]
+    x = Columns.of(domain.axis, MAX_OUTCOME_COLUMNS)
+    rows = [x.mean(checked(row, domain, "outcomes")) for row in np.asarray(outcomes, dtype=np.float64)]
     if not rows:
         raise UsageError("there is nothing to draw: give at least one outcome.")
     low, high = np.quantile(rows, (0.05, 0.95), axis=0)
-    data = {"truth": x.mean(_array(truth, domain, "truth")), "low": low, "high": high}
+    data = {"truth": x.mean(checked(truth, domain, "truth")), "low": low, "high": high}
     lines = {"outcome": np.concatenate(rows[:drawn]), "run": np.repeat(np.arange(len(rows[:drawn])), x.m)}
     kinds = {
         "nine in ten outcomes": SKY,
@@ -316,7 +318,7 @@ def outcomes_chart(
     legend = {"orient": "top", "title": None, "symbolType": "square", "symbolOpacity": 1, "offset": 4}
     color: Spec = {"field": "kind", "type": "nominal", "legend": legend}
     color["scale"] = {"domain": list(kinds), "range": list(kinds.values())}
-    height = _height(data | {"outcome": lines["outcome"]}, scale, _text(y_title))
+    height = _height(data | {"outcome": lines["outcome"]}, scale, plain(y_title))
     height["title"] += ", mean per bin" if x.k > 1 else ""
     ruler = x.ruler("x", x_title)["x"] | {"field": "corner"}
     line = {"type": "line", "strokeJoin": "round"}
@@ -347,7 +349,7 @@ def outcomes_chart(
     }
     shown = f"each column shows the mean of {x.k:,} bins; single bins vary more" if x.k > 1 else ""
     about = f"{len(rows)} outcomes of {domain.n:,} bins"
-    spec = _frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
+    spec = frame(title, subtitle, (note, shown), about, tables, {"xnames": x.names})
     return Picture(spec | {"width": WIDTH, "height": HEIGHT, "layer": layers})
 
 
@@ -370,7 +372,7 @@ def curves_chart(
         y_mark: where one lies.
         note: a sentence that stands below the subtitle.
     """
-    shown = {_text(name): sorted(points) for name, points in list(curves.items())[: len(INKS)] if points}
+    shown = {plain(name): sorted(points) for name, points in list(curves.items())[: len(INKS)] if points}
     if not shown:
         raise UsageError("there is nothing to draw: give at least one curve.")
     first = next(iter(shown))
@@ -391,7 +393,7 @@ def curves_chart(
         axes[field] = {
             "field": field,
             "type": "quantitative",
-            "title": _text(text),
+            "title": plain(text),
             "axis": axis,
             "scale": scale,
         }
@@ -408,12 +410,12 @@ def curves_chart(
         if mark is not None:
             tables[f"{field} mark"] = {field: np.array([mark])}
             layers.append({"data": {"name": f"{field} mark"}, "mark": rule, "encoding": {field: axes[field]}})
-    spec = _frame(title, subtitle, (note,), f"{len(shown)} curves", tables, {})
+    spec = frame(title, subtitle, (note,), f"{len(shown)} curves", tables, {})
     return Picture(spec | {"width": WIDTH - 120, "height": HEIGHT, "layer": layers})
 
 
 @dataclass(frozen=True, eq=False)
-class _Columns:
+class Columns:
     """One axis on paper: columns of k bins each, the last one perhaps of fewer."""
 
     k: int
@@ -424,7 +426,8 @@ class _Columns:
     kind: str
 
     @classmethod
-    def of(cls, axis: Axis, limit: int) -> _Columns:
+    def of(cls, axis: Axis, limit: int) -> Columns:
+        """Return the columns of an axis, at most so many."""
         k = -(-axis.n // limit)
         starts = np.arange(0, axis.n, k)
         cuts = np.append(starts, axis.n)
@@ -432,7 +435,7 @@ class _Columns:
         counted = axis.kind == "categories" or (axis.n <= 60 and widths.max() > 40 * widths.min())
         # Named bins lie at 1, 2, ..., and a whole number lies in the middle of its bin.
         edges = cuts + 0.5 if counted else axis.edges[cuts] - (0.5 if axis.kind == "integers" else 0)
-        names = [_text(name) for name in axis.names()] if counted and axis.n <= min(limit, MAX_BARS) else []
+        names = [plain(name) for name in axis.names()] if counted and axis.n <= min(limit, MAX_BARS) else []
         moments = []
         if isinstance(axis, Instants) and not counted:
             moments = [axis.moment(edge) for edge in edges[:-1].tolist()]
@@ -440,6 +443,7 @@ class _Columns:
 
     @property
     def m(self) -> int:
+        """How many columns there are."""
         return self.starts.size
 
     def mean(self, x: Floats) -> Floats:
@@ -450,11 +454,13 @@ class _Columns:
             return np.asarray(total / np.add.reduceat(known.astype(np.float64), self.starts))
 
     def places(self, field: str) -> dict[str, NDArray[Any]]:
+        """Return where each column begins, ends and has its middle."""
         a, b = self.edges[:-1], self.edges[1:]
         named = {f"{field} bin": np.array(self.names)} if self.names else {}
         return named | {f"{field} from": a, f"{field} to": b, f"{field} middle": (a + b) / 2}
 
     def ruler(self, field: str, title: str) -> dict[str, Spec]:
+        """Return the axis on which the columns lie."""
         lo, hi = float(self.edges[0]), float(self.edges[-1])
         scale = {"domain": [lo, hi], "nice": False, "zero": False, "padding": 0}
         axis: Spec = {"grid": False, "labelFlush": False, "labelOverlap": not self.names}
@@ -474,14 +480,14 @@ class _Columns:
                 "labelExpr": f"{json.dumps(shown)}[indexof({json.dumps(at)}, datum.value)]",
             }
         else:
-            axis |= {"labelExpr": _format(lo, hi, comma=1e4), "labelSeparation": 6, "tickCount": 10}
+            axis |= {"labelExpr": tick_text(lo, hi, comma=1e4), "labelSeparation": 6, "tickCount": 10}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}
             title = f"{title or 'category'}, by number" if self.kind == "categories" else title
         start = {"field": f"{field} from", "type": "quantitative", "scale": scale, "axis": axis}
-        return {field: start | {"title": _text(title) or None}, f"{field}2": {"field": f"{field} to"}}
+        return {field: start | {"title": plain(title) or None}, f"{field}2": {"field": f"{field} to"}}
 
 
-def _marks(x: _Columns, drawn: str) -> list[tuple[Spec, str, str, str, Spec | None]]:
+def _marks(x: Columns, drawn: str) -> list[tuple[Spec, str, str, str, Spec | None]]:
     """Return what is drawn, back to front: the mark, its place, its kind, its field, its other end."""
     high, zero = {"field": "high"}, {"datum": 0}
     if x.m > MAX_BARS:
@@ -512,7 +518,7 @@ def _height(data: dict[str, Floats], scale: str, title: str) -> Spec:
     hi = hi if hi > lo else 1.0
     # The line at zero is darker: noisy values lie on both sides of it.
     grid = {"condition": {"test": "datum.value === 0", "value": "#777777"}, "value": "#E6E6E6"}
-    axis: Spec = {"labelExpr": _format(lo, hi), "gridColor": grid}
+    axis: Spec = {"labelExpr": tick_text(lo, hi), "gridColor": grid}
     if scale == "log":
         shape: Spec = {"type": "symlog", "domain": [1.2 * lo, 1.2 * hi], "nice": False}
         axis["values"] = _powers(lo, hi)  # and no tickCount, by which Vega would thin them
@@ -543,17 +549,18 @@ def _decades(values: list[float]) -> list[float]:
     return [tick for tick in ticks if lo * (1 - 1e-9) <= tick <= hi * (1 + 1e-9)]
 
 
-def _format(lo: float, hi: float, *, number: str = "datum.value", comma: float = 0) -> str:
+def tick_text(lo: float, hi: float, *, number: str = "datum.value", comma: float = 0) -> str:
     """Return the expression of a tick's text: SI letters for large numbers that stay distinct with them."""
     big = max(abs(lo), abs(hi))
     letters = 1e5 <= big < 1e4 * (hi - lo)
     return f"format({number}, '{'~s' if letters else ',.12~g' if big >= comma else '.12~g'}')"
 
 
-def _frame(title: str, subtitle: str, notes: Sequence[str], about: str, tables: Spec, names: Spec) -> Spec:
-    name = _text(title)
+def frame(title: str, subtitle: str, notes: Sequence[str], about: str, tables: Spec, names: Spec) -> Spec:
+    """Return what every description has: its words, and its data by name."""
+    name = plain(title)
     head: Spec = {"text": textwrap.wrap(name, 76, max_lines=3, placeholder=" …") or [" "]}
-    lines = [line for part in (subtitle, *notes) for line in textwrap.wrap(_text(part), 112)]
+    lines = [line for part in (subtitle, *notes) for line in textwrap.wrap(plain(part), 112)]
     head |= {"subtitle": lines} if lines else {}
     head |= {"subtitleColor": VERMILION, "subtitleFontWeight": "bold"} if "SIMULATED" in subtitle else {}
     spec = {"$schema": SCHEMA, "description": f"{name}: {about}" if name else about, "title": head}
@@ -567,7 +574,8 @@ def _rows(table: dict[str, NDArray[Any]]) -> list[Spec]:
     return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _array(values: ArrayLike, domain: Domain, name: str, *, gaps: bool = False) -> Floats:
+def checked(values: ArrayLike, domain: Domain, name: str, *, gaps: bool = False) -> Floats:
+    """Return one number for each bin, or say what is wrong with them."""
     array = np.asarray(values, dtype=np.float64)
     if array.shape not in ((domain.n,), domain.shape):
         raise UsageError(f"the domain has {domain.n} bins and {name} has shape {array.shape}.")
@@ -581,6 +589,6 @@ def _json(target: Path) -> str:
     return f" For the Vega-Lite description: {target.stem}.vl.json." if ours else ""
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     """Return a text in which control characters, line breaks and lone surrogates are blanks."""
     return "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in text)

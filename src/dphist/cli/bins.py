@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from pathlib import Path
 from typing import Any
 
 from dphist.cli.common import to_float, to_whole
@@ -64,6 +65,37 @@ def make_bins(
         )
     y = make_axis(to_whole(y_bins, "--y-bins"), _span(y_span))
     return {"bins": Domain((make_axis(x["bins"], x.get("range")), y))}
+
+
+def make_groups(
+    by: str | None, groups: str | None, other: str | None, importances: list[str] | None
+) -> dict[str, Any]:
+    """Return what a plan by group needs besides; nothing if no option asks for groups."""
+    if by is None:
+        if groups or other or importances:
+            raise UsageError("--groups, --other and --importance go with --by, the column of groups.")
+        return {}
+    if groups is None:
+        raise UsageError(
+            "--by needs --groups: a file of all groups, one per line, from public knowledge. Groups that are "
+            "read off the data would tell who is in it."
+        )
+    names = _row(by, "--by")
+    is_file = Path(groups).exists() or "," not in groups
+    weights = dict(_weight(text) for text in importances or ())
+    return {
+        "by": names[0] if len(names) == 1 else tuple(names),
+        "groups": groups if is_file else _row(groups, "--groups"),
+        "other": other,
+        "importances": weights or None,
+    }
+
+
+def _weight(text: str) -> tuple[str, float]:
+    level, found, weight = text.rpartition("=")
+    if not found:
+        raise UsageError(f"--importance takes a level and a number, such as region=0.1, not {text!r}.")
+    return level, to_float(weight, "--importance")
 
 
 def _row(text: str, name: str) -> list[str]:

@@ -20,6 +20,7 @@ from dphist.privacy.ledger import as_decimal
 
 if TYPE_CHECKING:
     from dphist.release import Release
+    from dphist.release.grouped import GroupedRelease
 
 CODES = "Exit codes: 0 done, 2 usage, 3 the ledger refuses, 4 bad data, 5 a privacy rule, 130 interrupted."
 SCREEN = 80  # columns, where we cannot ask
@@ -30,6 +31,7 @@ OLD_OPTIONS = {"--scale": "--records", "--edges": "--bins", "--runs": "--trials"
 HOW_TO_JOIN = {
     "--categories": "join the labels with commas: --categories A,B",
     "--bins": "give it once; edges are joined with commas: --bins 0,18,65",
+    "--groups": "name one file, or join the labels with commas: --groups A,B",
     "--where": "join the conditions with AND: --where 'A AND B'",
 }
 
@@ -157,12 +159,32 @@ def to_whole(text: str, name: str) -> int:
         raise UsageError(f"{name} needs a whole number, not {text!r}.") from None
 
 
-def show_release(release: Release) -> None:
+def show_release(release: Any) -> None:
     """Print a release as a table of at most a screenful; for a grid print its total."""
     show(repr(release))
-    _show_values(release)
+    if hasattr(release, "hierarchy"):
+        _show_groups(release)
+    else:
+        _show_values(release)
     if release.bounding:
         show(release.bounding)
+
+
+def _show_groups(release: GroupedRelease) -> None:
+    """Print the totals of the groups of every level, the largest of a level first."""
+    for at, name in enumerate(release.hierarchy.names):
+        labels, totals = release.hierarchy.labels[at], release.values(name).sum(axis=1)
+        largest = sorted(range(len(labels)), key=lambda i: -totals[i])[:12]
+        rows = []
+        for i in largest:
+            answer = release[name, labels[i]].total()
+            ends = "not known" if answer.low is None else f"{answer.low:,.0f} to {answer.high:,.0f}"
+            rows.append((harmless(labels[i], keep=""), f"{totals[i]:,.0f}", ends))
+        if len(labels) > len(largest):
+            rows.append((f"… {len(labels) - len(largest):,} more", "", ""))
+        header = (harmless(name, keep=""), "records", "95 % interval")
+        print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
+    show("ask for one of them with: dphist query RELEASE --group LABEL LO HI")
 
 
 def _show_values(release: Release) -> None:

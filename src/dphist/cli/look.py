@@ -27,6 +27,10 @@ def query(
             help="Two bin edges LO HI (HI is excluded), or labels; for a grid XLO XHI YLO YHI.",
         ),
     ],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Of a release by group: one of them, or several to be added up."),
+    ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the interval.")] = 0.95,
     as_json: JsonFlag = False,
 ) -> None:
@@ -34,8 +38,8 @@ def query(
     from dphist.release import load
     from dphist.release.show import short_id
 
-    loaded = load(release)
-    answer = _ask(loaded, part, level)
+    loaded: Any = load(release)
+    answer = _ask(_one_group(loaded, group), part, level)
     if not as_json:
         show(str(answer))
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
@@ -46,6 +50,31 @@ def query(
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
     more = {"note": answer.note, "simulated": loaded.simulated, "release": loaded.id}
     show(json.dumps(ends | more))
+
+
+class _Sums:
+    """Several groups of a release, asked as if they were one."""
+
+    def __init__(self, release: Any, groups: list[str] | None) -> None:
+        self.release, self.groups, self.domain = release, groups, release.bins
+
+    def sum(self, *where: Any, level: float) -> Estimate:
+        """Return the sum over the groups."""
+        answer: Estimate = self.release.sum(*where, groups=self.groups, level=level)
+        return answer
+
+    def count(self, label: str, *, level: float) -> Estimate:
+        """Return one bin's sum over the groups."""
+        return self.sum(int(label), int(label) + 1, level=level)
+
+
+def _one_group(release: Any, groups: list[str] | None) -> Any:
+    """Return what is asked: a release, or some groups of one."""
+    if not hasattr(release, "hierarchy"):
+        if groups:
+            raise UsageError("this release has no groups; leave --group out.")
+        return release
+    return release[groups[0]] if groups and len(groups) == 1 else _Sums(release, groups)
 
 
 def _ask(release: Release, part: list[str], level: float) -> Estimate:
@@ -88,9 +117,9 @@ def plot(
     overwrite: OverwriteFlag = False,
 ) -> None:
     """Draw a saved release with its error band."""
-    from dphist.release import load
+    from dphist.release import load_one
 
-    loaded = load(release)
+    loaded = load_one(release)
     check_writable(out, PICTURES)
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")

@@ -43,3 +43,23 @@ WellFormed = Annotated[
 ]
 Encoding = Annotated[str, typer.Option(help="Encoding of text files, such as latin-1 or utf-16.")]
 Decimal = Annotated[str, typer.Option(metavar="MARK", help="Decimal mark of numbers in CSV: . or ,")]
+By = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="One histogram per group: the column that names it, or levels from the top: region,hospital",
+    ),
+]
+GroupList = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="The groups, which are public: a file with one per line (groups above it first, separated by "
+        "tabs), or labels as a line of CSV.",
+    ),
+]
+Other = Annotated[str | None, typer.Option(metavar="LABEL", help="A group for records of all other groups.")]
+Importance = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LEVEL=W", help="How much errors of a level count; repeat it. Default 0.1 above."),
+]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dphist.cli import options
-from dphist.cli.bins import check_flags, make_bins
+from dphist.cli.bins import check_flags, make_bins, make_groups
 from dphist.cli.common import Interrupted, JsonFlag, amount, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
 from dphist.cli.places import check_free, check_places
@@ -44,6 +44,10 @@ def publish(
     y_bins: options.YBins = None,
     y_range: options.YRange = None,
     categories: options.Labels = None,
+    by: options.By = None,
+    groups: options.GroupList = None,
+    other: options.Other = None,
+    importance: options.Importance = None,
     where: options.Where = None,
     outside: options.Beyond = "drop",
     unit: options.Unit = None,
@@ -89,11 +93,15 @@ def publish(
 ) -> None:
     """Publish a private histogram of DATA."""
     from dphist.planning import plan as api
+    from dphist.planning.grouped import GroupedPlan
     from dphist.release import fresh_name
 
     check_flags(column, y_column, y_bins, y_range)
-    plan = api.Plan(
+    grouped = make_groups(by, groups, other, importance)
+    make_plan = GroupedPlan if grouped else api.Plan
+    plan = make_plan(
         **make_bins(bins, range_, categories, y_bins, y_range),
+        **grouped,
         epsilon=epsilon,
         column=(column, y_column) if column is not None and y_column is not None else column,
         where=where,
@@ -134,14 +142,14 @@ def publish(
     book = api.UnmadeLedger(make) if fresh else books[0]
     try:
         _prepare(plan, plot)
-        release = plan.release(data, ledger=book, dataset=dataset)
+        release: Any = plan.release(data, ledger=book, dataset=dataset)
         with _undisturbed():
             saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
             if out is not None and done and saved != out:
                 say(f"error: {out} was written by another process meanwhile, and is not replaced.")
                 done = False
             say(f"release: {saved}")
-        if plan.pipeline.calibrate and not release.error.is_calibrated:
+        if plan.pipeline.calibrate and not grouped and not release.error.is_calibrated:
             say("note: nothing was calibrated, since no bins share a value.")
         if plot is not None:
             done = _draw(release, plot, saved, overwrite=overwrite) and done
@@ -262,6 +270,7 @@ def _show_plan(
         **({"well_formed": True} if plan.well_formed else {}),
         **({"encoding": plan.encoding} if plan.encoding != "utf-8" else {}),
         **({"decimal": plan.decimal} if plan.decimal != "." else {}),
+        **_group_facts(plan),
         "unit": unit,
         **({} if plan.unit is None else {"bounding": bounding(plan.max_contributions)}),
         "epsilon": str(plan.epsilon),
@@ -282,6 +291,18 @@ def _show_plan(
         show(f"  {name.replace('_', ' ') + ':':<11} {'no limit' if fact is None else fact}")
     if note := mixed([unit, *units(book, dataset)]):
         show(f"  note:       with this one, the budget {note}")
+
+
+def _group_facts(plan: Plan) -> dict[str, Any]:
+    """Return how many groups a plan has, and what each level is measured with."""
+    from dphist.planning.grouped import GroupedPlan
+
+    if not isinstance(plan, GroupedPlan):
+        return {}
+    levels = zip(plan.hierarchy.names, plan.hierarchy.sizes, plan.shares, strict=True)
+    return {
+        "groups": "; ".join(f"{size:,} {name}, {amount(share)} of epsilon" for name, size, share in levels)
+    }
 
 
 def _extent(axis: Axis) -> str:

@@ -92,10 +92,10 @@ def reconcile(
         moved = (x - sums[level])[parent]
         moved *= part[:, None]
         x = np.add(each[level + 1], moved, out=moved)
-    return _added_up(known.runs, _on_grid(x))
+    return _added_up(known.runs, on_grid(x))
 
 
-def _on_grid(values: Floats) -> Floats:
+def on_grid(values: Floats) -> Floats:
     """Return values rounded to a power of two, so coarse that none of their sums is ever rounded."""
     whole = float(np.abs(values).sum()) + values.size * GRID
     step = max(GRID, 2.0 ** (math.frexp(whole)[1] - 52))

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed
 from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, as_int, clock_zone, make_axis
+from dphist.domain.hierarchy import GroupsLike
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
@@ -30,7 +31,7 @@ from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.preview import LikeData, Preview, pattern, preview
 from dphist.planning.simulate import trials as run_trials
-from dphist.privacy.counts import Counts, unit_words
+from dphist.privacy.counts import Counts, SparseCounts, unit_words
 from dphist.privacy.curator import Curator
 from dphist.privacy.journal import notify
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
@@ -41,6 +42,7 @@ from dphist.uncertainty.constants import SHARE_FOR_BINS
 
 if TYPE_CHECKING:
     from dphist.records.check import Check
+    from dphist.release.grouped import GroupedRelease
 
 Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
@@ -120,7 +122,7 @@ class Plan:
             )
         if self.post not in POSTS:
             raise UsageError(f"post must be one of {', '.join(POSTS)}, not {self.post!r}.")
-        validate_reading(self.domain, self._columns, self.outside, self.unit, self.max_contributions)
+        validate_reading(self._counted, self._columns, self.outside, self.unit, self.max_contributions)
         self.zone  # noqa: B018 - a wrong zone is refused here
         Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
         self.pipeline.check(self.domain, self.queries)
@@ -163,7 +165,7 @@ class Plan:
         book = open_ledger(ledger, durable=kept)
         book.check(self.budget, dataset=dataset)
         self.prepare()
-        counts = records.count(data, self.domain, **self._reading)
+        counts = records.count(data, self._counted, **self._reading)
         if isinstance(book, UnmadeLedger):
             book = book.make()
         provenance = {
@@ -213,7 +215,22 @@ class Plan:
         """
         from dphist.records.check import check
 
-        return check(data, self.domain, **self._reading)
+        return check(data, self._counted, **self._reading)
+
+    @property
+    def _counted(self) -> Domain:
+        """The bins into which records are counted."""
+        return self.domain
+
+    def _shares(self) -> Iterator[Fraction]:
+        """Yield the parts of the budget that are drawn with; 0 is none."""
+        split, kept = self.pipeline.split, self.pipeline.calibrate
+        yield from (part * (1 - kept) for part in (split.initialize, split.partition, split.estimate))
+        yield kept * SHARE_FOR_BINS
+
+    def _run(self, curator: Curator, provenance: dict[str, Any]) -> Release:
+        """Draw all that the charge pays for."""
+        return self.pipeline.run(curator, self.queries, post=self.post, provenance=provenance)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -263,7 +280,15 @@ class Plan:
         )
 
 
+@overload
 def histogram(
+    data: Any, bins: Any = ..., range: Any = ..., *, epsilon: Any, by: None = None, **options: Any
+) -> Release: ...
+@overload
+def histogram(
+    data: Any, bins: Any = ..., range: Any = ..., *, epsilon: Any, by: str | Sequence[str], **options: Any
+) -> GroupedRelease: ...
+def histogram(  # type: ignore[misc]
     data: Any,
     bins: Bins | None = None,
     range: tuple[float, float] | None = None,
@@ -284,35 +309,52 @@ def histogram(
     well_formed: bool = False,
     encoding: str = "utf-8",
     decimal: str = ".",
+    by: str | Sequence[str] | None = None,
+    groups: GroupsLike | None = None,
+    other: str | None = None,
+    importances: Mapping[str, float] | None = None,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
-) -> Release:
+) -> Release | GroupedRelease:
     """Publish a private histogram of records; the arguments are those of ``Plan`` and ``Plan.release``.
+
+    With ``by`` it publishes one for each of the declared ``groups``, at the price of one.
 
     >>> dphist.histogram([23, 35, 35, 41, 67], bins=12, range=(0, 120), epsilon=1)
     Release('identity', 12 bins, epsilon=1, unit='one record', not journaled)
     """
-    plan = Plan(
-        bins=bins,
-        range=range,
-        categories=categories,
-        epsilon=epsilon,
-        column=column,
-        where=where,
-        outside=outside,
-        unit=unit,
-        max_contributions=max_contributions,
-        method=method,
-        calibrate=calibrate,
-        workload=workload,
-        post=post,
-        table=table,
-        timezone=timezone,
-        well_formed=well_formed,
-        encoding=encoding,
-        decimal=decimal,
-    )
-    return plan.release(data, ledger=ledger, dataset=dataset)
+    options: dict[str, Any] = {
+        "bins": bins,
+        "range": range,
+        "categories": categories,
+        "epsilon": epsilon,
+        "column": column,
+        "where": where,
+        "outside": outside,
+        "unit": unit,
+        "max_contributions": max_contributions,
+        "method": method,
+        "calibrate": calibrate,
+        "workload": workload,
+        "post": post,
+        "table": table,
+        "timezone": timezone,
+        "well_formed": well_formed,
+        "encoding": encoding,
+        "decimal": decimal,
+    }
+    if by is None:
+        if groups is not None or other is not None or importances is not None:
+            raise UsageError("groups, other and importances go with by=, the column that names the group.")
+        return Plan(**options).release(data, ledger=ledger, dataset=dataset)
+    from dphist.planning.grouped import GroupedPlan
+
+    if groups is None:
+        raise UsageError(
+            "by= needs groups=, the list of all of them: groups that were read off the data would leak."
+        )
+    grouped = GroupedPlan(by=by, groups=groups, other=other, importances=importances, **options)
+    return grouped.release(data, ledger=ledger, dataset=dataset)
 
 
 @renamed(columns="column")
@@ -372,13 +414,12 @@ def histogram2d(
 
 
 def _publish(
-    plan: Plan, counts: Counts, book: LedgerLike, dataset: str, provenance: dict[str, Any]
+    plan: Plan, counts: Counts | SparseCounts, book: LedgerLike, dataset: str, provenance: dict[str, Any]
 ) -> Release:
     """Charge, then draw: the last two steps of every release."""
-    split, kept = plan.pipeline.split, plan.pipeline.calibrate
-    parts = (split.initialize, split.partition, split.estimate)
-    for share in (*(part * (1 - kept) for part in parts), kept * SHARE_FOR_BINS):
+    for share in plan._shares():  # noqa: SLF001 - of a plan, which this is a part of
         if counts.sensitivity > _WIDEST * plan.budget * share and share:
+            kept = plan.pipeline.calibrate
             less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
             raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
     plan.prepare(sensitivity=counts.sensitivity)
@@ -389,7 +430,7 @@ def _publish(
         plan.budget, dataset=dataset, mechanism=plan.pipeline.name, what=what, unit=counts.unit
     )
     curator = Curator(counts, charge)
-    return plan.pipeline.run(curator, plan.queries, post=plan.post, provenance=provenance)
+    return plan._run(curator, provenance)  # noqa: SLF001
 
 
 @renamed(edges="bins", unit_sensitivity="sensitivity")

@@ -31,7 +31,7 @@ from dphist.methods.pipeline import Pipeline
 from dphist.planning import shapes
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
-from dphist.release import Post, Release, load, nonneg
+from dphist.release import Post, Release, load_one, nonneg
 
 LikeData: TypeAlias = str | os.PathLike[str] | Release | ArrayLike
 DRAWN = 12  # outcomes that are kept as releases and drawn
@@ -91,7 +91,7 @@ def pattern(like: LikeData, domain: Domain) -> Pattern:
             f"there is no file {str(path)!r}, and no shape of that name: see dphist.shapes.SHAPES."
         )
     if path.suffix.lower() in _RELEASES:
-        return _earlier(load(path), domain, path.name)
+        return _earlier(load_one(path), domain, path.name)
     return _public(_read(path, len(domain.axes)), domain, path.name)
 
 

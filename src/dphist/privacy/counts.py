@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,8 +36,58 @@ class Counts:
         object.__setattr__(self, "sensitivity", int(self.sensitivity))
         object.__setattr__(self, "values", _exact(self.values, self.domain))
 
+    def block(self, first: int, last: int) -> NDArray[np.int64]:
+        """Return the counts of bins first to last - 1."""
+        return self.values[first:last]
+
     def __repr__(self) -> str:
         return f"Counts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseCounts:
+    """Counts of many bins, of which most are 0 and take no memory.
+
+    Args:
+        cells: the bins that hold records, rising.
+        tallies: how many each of them holds.
+        domain: all bins, those without records among them.
+        sensitivity: as that of `Counts`.
+        unit: as that of `Counts`.
+    """
+
+    cells: NDArray[np.int64] = field(metadata={"private": True})
+    tallies: NDArray[np.int64] = field(metadata={"private": True})
+    domain: Domain
+    sensitivity: int = 1
+    unit: str = "one record"
+
+    def __post_init__(self) -> None:
+        rising = (self.cells[1:] > self.cells[:-1]).all()
+        if self.cells.size and not (rising and self.cells[0] >= 0 and self.cells[-1] < self.domain.n):
+            raise DataError("the bins that hold records must be bins of the domain, each named once.")
+        if as_int(self.sensitivity, "the unit's sensitivity") < 1:
+            raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
+        object.__setattr__(self, "sensitivity", int(self.sensitivity))
+        object.__setattr__(self, "tallies", _checked(self.tallies))
+
+    @property
+    def values(self) -> NDArray[np.int64]:
+        """The counts of all bins: as much memory as there are bins."""
+        return self.block(0, self.domain.n)
+
+    def block(self, first: int, last: int) -> NDArray[np.int64]:
+        """Return the counts of bins first to last - 1."""
+        inside = slice(*np.searchsorted(self.cells, (first, last)))
+        out = np.zeros(last - first, dtype=np.int64)
+        out[self.cells[inside] - first] = self.tallies[inside]
+        return out
+
+    def __repr__(self) -> str:
+        return f"SparseCounts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
 
     def __reduce__(self) -> NoReturn:
         raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
@@ -69,10 +119,15 @@ def _exact(values: ArrayLike, domain: Domain) -> NDArray[np.int64]:
         raise DataError(f"counts must be integers, not {array.dtype}.")
     if array.shape not in ((domain.n,), domain.shape):
         raise DataError(f"the domain has {domain.n} bins and the counts have shape {array.shape}.")
+    return _checked(array)
+
+
+def _checked(array: NDArray[Any]) -> NDArray[np.int64]:
+    """Return counts as a read-only line of int64, each within its bounds."""
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and (array > MAX_COUNT).any():
         raise DataError("a count is above 2**53: that is an overflow, not a count.")
     out = array.astype(np.int64).ravel()
-    low, high = int(out.min()), int(out.max())
+    low, high = (int(out.min()), int(out.max())) if out.size else (0, 0)
     if low < 0:
         raise DataError("counts must be >= 0; found a negative one.")
     if high > MAX_COUNT:

@@ -12,6 +12,7 @@ call, which store nothing. Each verb's docstring proves its cost:
 * ``choose``          the noisy best of some candidates
 * ``partition_l1``    the noisy best partition into groups of similar bins
 * ``partition_splits``  the nodes of a tree that hold similar bins, found from the root down
+* ``split``           a curator for each of some disjoint sets of records, each with the same share
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
 D = ``counts.sensitivity`` in all: sum over bins of |x_i - x'_i| <= D. Shares add up to at most one, so
@@ -24,6 +25,7 @@ them before any arithmetic: a narrower integer could overflow, and the noise sca
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -32,11 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
-from dphist.domain import Domain, as_int
+from dphist.domain import Domain, Integers, as_int
 from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import l1, noise, splits
-from dphist.privacy.counts import Counts
+from dphist.privacy.counts import MAX_COUNT, Counts, SparseCounts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
 from dphist.uncertainty import noise_law
 
@@ -68,7 +70,9 @@ class Noisy:
 class Curator:
     """Holds exact counts and a paid charge; answers only through noise."""
 
-    def __init__(self, counts: Counts, charge: Charge, *, source: noise.Source | None = None) -> None:
+    def __init__(
+        self, counts: Counts | SparseCounts, charge: Charge, *, source: noise.Source | None = None
+    ) -> None:
         self.__counts = counts
         self.__charge = charge
         self.__source = noise.Secure() if source is None else source
@@ -345,6 +349,56 @@ class Curator:
             x, lambda size: draws.laplace(sensitivity=bound, size=size)[0], scale=scale, fanout=fanout
         )
         return Groups(starts, order)
+
+    def split(self, rows: Groups, *, share: Fraction, summed: bool = True) -> Iterator[Curator]:
+        """Return a curator for each group of rows, with this share of the budget for its own records.
+
+        Args:
+            rows: a partition of the bins of the first axis: public.
+            share: the part of the budget that every one of them gets, taken once.
+            summed: whether a group's rows are added up, so that its bins are those of the second axis;
+                otherwise its bins are those of its rows, one after the other.
+
+        Proof (parallel composition, adaptive). Let steps t = 1, 2, ... read the sets of cells S_t, and let
+        step t lose at most L_t for a change of one count in S_t by one. The steps, their sets and their
+        losses may be chosen by any rule from the outputs before them. The law of all outputs is the product
+        of the steps' laws given the outputs before. Change one count, of cell c, by one: given the same
+        outputs before, factors with c outside S_t stay as they are, and the others change by at most
+        exp(L_t). So if on every path the L_t of the steps that read c add up to at most L, for every c, the
+        whole loses at most L for this change, and at most D L for a unit, which moves the counts by D such
+        changes. The verbs of a curator with epsilon e lose at most e/D for a change by one (their own proofs
+        go record by record), so that all of its steps together have L = e/D. Here a cell belongs to exactly
+        one group of rows, ``rows`` being a partition, and so to exactly one of the curators: all of them
+        together lose what one of them loses, and it does not matter in which order they are asked, nor
+        whether one is asked because of what another said.
+
+        The bound on a unit's records must hold over all groups together, as that of `records.count` does: D
+        is the sensitivity of all counts, and every curator here draws for the whole of it.
+        """
+        if type(rows) is not Groups:
+            raise PrivacyError(f"rows must be a Groups, not a {type(rows).__name__}.")
+        first, *others = self.domain.axes
+        if len(others) != 1 or rows.n != first.n:
+            raise UsageError("to split takes a grid, and a partition of the bins of its first axis.")
+        many = rows.k if summed else rows.n
+        purpose = f"{many:,} disjoint groups, each" if many > 1 else "one group"
+        charges = self.__charge.each(share, rows.k, purpose)
+        share = exact_share(share)
+        self.__spent.append(Spent(purpose, share, self.epsilon * share))
+        return (self.__part(rows, i, charge, summed) for i, charge in enumerate(charges))
+
+    def __part(self, rows: Groups, i: int, charge: Charge, summed: bool) -> Curator:
+        """Return the curator of one group of rows, which holds the counts of no other."""
+        own = slice(int(rows.starts[i]), int(rows.starts[i + 1]))
+        bins = self.domain.axes[1]
+        if rows.order is None:
+            cells = self.__counts.block(own.start * bins.n, own.stop * bins.n).reshape(-1, bins.n)
+        else:
+            cells = self.__counts.values.reshape(-1, bins.n)[rows.order[own]]
+        domain = Domain((bins,)) if summed else Domain((Integers(0, len(cells) - 1), bins))
+        if summed:  # cut off at what a count may be, which moves it no more: nothing may be refused here
+            cells = np.minimum(cells.sum(axis=0), MAX_COUNT)
+        return Curator(Counts(cells, domain, self.sensitivity, self.unit), charge, source=self.__source)
 
     def __check_groups(self, groups: Groups) -> None:
         # A subclass would be handed the exact counts, and could return anything as their totals.

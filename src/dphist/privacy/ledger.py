@@ -123,6 +123,16 @@ class Charge:
         self._spend(share, f"cannot give {share} of itself to {purpose!r}")
         return Charge(self.epsilon * share, self.dataset, purpose, self.release, _SEAL)
 
+    def each(self, share: Fraction, size: int, purpose: str) -> Iterator[Charge]:
+        """Return ``size`` charges of this share of the whole, for records that no two of them read.
+
+        The share is taken once, here, before the first of them is handed out; each is handed out once. Only
+        `Curator.split` may call this: it hands every charge out together with records of its own.
+        """
+        taken = self.take(share, purpose)
+        epsilon = taken.use()  # nobody can draw with it besides
+        return (Charge(epsilon, self.dataset, purpose, self.release, _SEAL) for _ in range(size))
+
     def use(self) -> Fraction:
         """Return the epsilon to draw with, once."""
         self._spend(Fraction(1), "cannot be used")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, as_int, clock_zone, shown
 from dphist.errors import DataError, DphistError, UsageError, is_interrupt
-from dphist.privacy.counts import Counts, unit_words
+from dphist.privacy.counts import Counts, SparseCounts, unit_words
 from dphist.records.cells import number, written
 from dphist.records.engines.files import PLAIN, Text
 from dphist.records.progress import watching
@@ -28,6 +28,7 @@ __all__ = ["count"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_MANY = 1 << 24  # bins beyond which those without records take no memory
 _CHUNK = 1 << 20  # values binned at a time, so that the copies stay small
 _VALUE = "value"  # the column name a bare series gets
 _FRAMES = ("pandas", "polars", "pyarrow", "psycopg", "psycopg2", "pyspark")
@@ -78,7 +79,7 @@ def count(
     encoding: str = "utf-8",
     decimal: str = ".",
     progress: bool = True,
-) -> Counts:
+) -> Counts | SparseCounts:
     """Return how many records fall into each bin of the domain.
 
     Args:
@@ -150,9 +151,13 @@ def count(
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         counting = query.counting_query(engine, domain, asked, outside=outside, max_contributions=k)
         bins, tallies = engine.run(counting)
+    words = unit_words(unit, k)
+    if domain.n > _MANY:  # public: how counts are held must not depend on them
+        order = np.argsort(bins)
+        return SparseCounts(bins[order], tallies[order], domain, sensitivity=k, unit=words)
     totals = np.zeros(domain.n, dtype=np.int64)  # every bin is present, also empty ones
     totals[bins] = tallies
-    return Counts(totals, domain, sensitivity=k, unit=unit_words(unit, k))
+    return Counts(totals, domain, sensitivity=k, unit=words)
 
 
 def validate_reading(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dphist._common.renamed import old_names
 from dphist._common.spent import Spent
-from dphist.release.files import fresh_name, load, save_fresh
+from dphist.release.files import fresh_name, load, load_one, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
 from dphist.release.release import Estimate, Release
 from dphist.uncertainty.models import Merged
@@ -19,6 +19,7 @@ __all__ = [
     "fresh_name",
     "integer",
     "load",
+    "load_one",
     "nonneg",
     "save_fresh",
 ]

@@ -11,10 +11,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,14 @@ from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import DphistError, OutputError, ReleaseFileError, did_you_mean
 from dphist.release.release import Release
-from dphist.release.show import columns, decimal
+from dphist.release.show import Columns, columns, decimal
 from dphist.uncertainty.reading import error_model_from_dict
 
-FORMAT, VERSION = "dphist-release", 1
+if TYPE_CHECKING:
+    from dphist.release.grouped import GroupedRelease
+
+FORMAT, VERSION, GROUPED = "dphist-release", 1, 2  # the versions of one histogram's document and of many
+_PARQUET = b"PAR1"
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
 _FOREIGN = "{} is not a dphist release: give a file that Release.save wrote as .json or .parquet."
@@ -38,9 +42,19 @@ EXACT = float(1 << 53)  # below it every whole number is a double and back
 
 def header(release: Release) -> dict[str, Any]:
     """Return the document without its values."""
+    about = {
+        "domain": release.domain.to_dict(),
+        "groups": release.groups.to_dict(),
+        "error": release.error.to_dict(),
+    }
+    return headed(release, VERSION, about)
+
+
+def headed(release: Release | GroupedRelease, version: int, about: dict[str, Any]) -> dict[str, Any]:
+    """Return what the document of any release says, and what it is about."""
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": version,
         "simulated": release.simulated,
         "method": release.method,
         "parameters": release.parameters,
@@ -51,9 +65,7 @@ def header(release: Release) -> dict[str, Any]:
         "unit": release.unit,
         "sensitivity": release.sensitivity,
         "bounding": release.bounding or None,
-        "domain": release.domain.to_dict(),
-        "groups": release.groups.to_dict(),
-        "error": release.error.to_dict(),
+        **about,
         "provenance": release.provenance,
         "versions": release.versions,
         "created": release.created,
@@ -64,8 +76,8 @@ def header(release: Release) -> dict[str, Any]:
 
 def document(release: Release) -> dict[str, Any]:
     """Return the whole document; the presentable values are there for other programs to read."""
-    whole = header(release) | {"raw": _numbers(release.raw)}
-    return whole if release.post == "none" else whole | {"values": _numbers(release.presentable)}
+    whole = header(release) | {"raw": numbers(release.raw)}
+    return whole if release.post == "none" else whole | {"values": numbers(release.presentable)}
 
 
 def written(document: dict[str, Any]) -> str:
@@ -75,10 +87,17 @@ def written(document: dict[str, Any]) -> str:
 
 def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Write a release in the format its path's ending names; nothing but itself is replaced unasked."""
-    target, write = Path(path), _writer(release, Path(path))
+    return save_with(_writer(release, Path(path)), path, overwrite=overwrite)
+
+
+def save_with(
+    write: Callable[[Path], object], path: str | os.PathLike[str], *, overwrite: bool = False
+) -> Path:
+    """Let a function write a release's file; nothing but that release is replaced unasked."""
+    target = Path(path)
     empty = target.is_file() and not target.stat().st_size  # which holds nothing to lose
     try:
-        _put(target, write, replace=overwrite or empty)
+        put(target, write, replace=overwrite or empty)
     except FileExistsError:
         raise OutputError(
             f"{str(target)!r} exists and is not this release, so it is not replaced: choose another name, or "
@@ -87,15 +106,15 @@ def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = Fa
     return target
 
 
-def save_fresh(release: Release, path: str | os.PathLike[str]) -> Path:
+def save_fresh(release: Release | GroupedRelease, path: str | os.PathLike[str]) -> Path:
     """Write a release under a name that no file has, counting up from the one asked for; return the name.
 
     Any number of processes may do so at once, and none writes over another's release.
     """
-    write = _writer(release, Path(path))
+    write = _writer_of_any(release, Path(path))
     for target in _free_names(Path(path)):
         with suppress(FileExistsError):
-            _put(target, write, replace=False)
+            put(target, write, replace=False)
             break
     return target
 
@@ -110,28 +129,56 @@ def _free_names(wanted: Path) -> Iterator[Path]:
     return (name for name in itertools.chain([wanted], others) if not name.exists())
 
 
+def _writer_of_any(release: Release | GroupedRelease, target: Path) -> Callable[[Path], object]:
+    if isinstance(release, Release):
+        return _writer(release, target)
+    from dphist.release.grouped_files import writer
+
+    return writer(release, target)
+
+
 def _writer(release: Release, target: Path) -> Callable[[Path], object]:
     ending = target.suffix.lower()
     if ending == ".json":
-        text = release.to_json()
-        return lambda file: file.write_text(text, encoding="utf-8")
+        document = release.to_json()
+        return lambda file: file.write_text(document, encoding="utf-8")
     if ending == ".parquet":
         return lambda file: _write_parquet(release, file)
     if ending == ".csv":
         return lambda file: _write_csv(release, file)
-    raise OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
+    raise no_format(target)
 
 
-def load(path: str | os.PathLike[str]) -> Release:
+def no_format(target: Path) -> OutputError:
+    """Return the error of a name whose ending names no format."""
+    return OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
+
+
+def load_one(path: str | os.PathLike[str]) -> Release:
+    """Read a release of a single histogram."""
+    found = load(path)
+    if isinstance(found, Release):
+        return found
+    raise ReleaseFileError(
+        f"{Path(path).name!r} holds a histogram for each of {len(found):,} groups, and one is needed here: "
+        "save one of them, dphist.load(path)[label].save(...)."
+    )
+
+
+def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
     """Read a release that was saved as .json or .parquet; neither the records nor the ledger are needed.
 
     >>> path = dphist.from_counts([30, 20], epsilon=1).save("colours.json")
     >>> dphist.load(path).method
     'identity'
+
+    Of a large file of many groups, the rows are read when they are asked for.
     """
     file = Path(path)
     try:
-        content = file.read_bytes()
+        with file.open("rb") as opened:
+            content = opened.read(len(_PARQUET))
+            content += b"" if content == _PARQUET else opened.read()
     except FileNotFoundError:
         beside = [f.name for f in file.parent.glob("*") if f.suffix.lower() in (".json", ".parquet")]
         near = did_you_mean(file.name, beside) if beside else "Check the path."
@@ -142,7 +189,7 @@ def load(path: str | os.PathLike[str]) -> Release:
         raise ReleaseFileError(f"{str(file)!r} cannot be read: {error.strerror}.") from None
     if not content.strip():
         raise ReleaseFileError(f"{file.name!r} is empty: it was never written whole. Save the release again.")
-    if content.startswith(b"PAR1"):
+    if content == _PARQUET:
         return _read_parquet(file)
     if content.startswith(b"# dphist"):
         raise ReleaseFileError(
@@ -151,23 +198,42 @@ def load(path: str | os.PathLike[str]) -> Release:
         )
     if file.suffix.lower() != ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
         raise ReleaseFileError(_FOREIGN.format(repr(file.name)))
-    return read_document(_parse(content, file.name), repr(file.name))
+    described, name = parse(content, file.name), repr(file.name)
+    if version_of(described, name) == GROUPED:
+        from dphist.release.grouped_files import read_rows
+
+        return read_rows(described, name)
+    return read_document(described, name)
 
 
 def read_document(described: object, name: str) -> Release:
     """Return the release that a document describes, or raise ReleaseFileError with the reason."""
+    if version_of(described, name) == GROUPED:
+        raise ReleaseFileError(f"{name} is about many groups: save it as .json, and dphist.load opens it.")
+    with reading(name):
+        return _build(mapping(described))
+
+
+def version_of(described: object, name: str) -> int:
+    """Return the version of a document's format, or raise ReleaseFileError with the reason."""
     if not isinstance(described, Mapping) or described.get("format") != FORMAT:
         raise ReleaseFileError(_FOREIGN.format(name))
     version = described.get("version")
     if type(version) is not int or version < 1:
         raise ReleaseFileError(f"{name} is damaged: its version is {version!r}. Fetch it again.")
-    if version > VERSION:
+    if version > GROUPED:
         raise ReleaseFileError(
-            f"{name} was written by a later dphist (format {version}, this one reads up to {VERSION}): "
+            f"{name} was written by a later dphist (format {version}, this one reads up to {GROUPED}): "
             "pip install --upgrade dphist."
         )
+    return version
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a document is read into words about the file."""
     try:
-        return _build(described)
+        yield
     except KeyError as error:
         raise ReleaseFileError(
             f"{name} is damaged: it lacks {error}. Fetch it again, or upgrade dphist."
@@ -175,44 +241,76 @@ def read_document(described: object, name: str) -> Release:
     except RecursionError:
         raise ReleaseFileError(f"{name} is damaged: it is nested too deeply. Fetch it again.") from None
     except (DphistError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        if isinstance(error, ReleaseFileError) and str(error).startswith(name):
+            raise  # which names the file already
         raise ReleaseFileError(f"{name} is damaged: {error} Fetch it again, or upgrade dphist.") from None
 
 
 def _build(described: Mapping[str, Any]) -> Release:
     domain = Domain.from_dict(described["domain"])
-    raw = _values(described["raw"], domain.n)
-    groups = described["groups"]
-    # Looked at before it is built: a damaged number must not ask for all the memory there is.
-    if groups["kind"] not in ("singletons", "runs"):
-        raise ValueError(f"unknown kind of groups {groups['kind']!r}; it may come from a later version.")
-    if groups["kind"] == "singletons" and groups["n"] != domain.n:
-        raise ValueError("its groups are for another number of bins.")
+    common = said(described)
+    presented = _made_together(described, domain.n) if _is_of_many(described) else None
     release = Release(
         domain=domain,
-        raw=raw,
-        post=described["post"],
-        groups=Groups.from_dict(groups),
+        raw=doubles(described["raw"], domain.n),
+        groups=groups_of(described["groups"], domain.n),
         error=error_model_from_dict(described["error"], domain.n),
-        epsilon=_fraction(described["epsilon"]),
-        charges=tuple(
-            Spent(_text(c["purpose"]), _fraction(c["share"]), _fraction(c["epsilon"]))
-            for c in described["charges"]
-        ),
-        unit=_text(described["unit"]),
-        sensitivity=described["sensitivity"],
-        method=_text(described["method"]),
-        parameters=_mapping(described["parameters"]),
-        provenance=_mapping(described["provenance"]),
-        versions=_mapping(described["versions"]),
-        created=_text(described["created"]),
-        simulated=_flag(described["simulated"]),
-        id=_identifier(described["id"]) if "id" in described else None,
+        presented=presented,
+        **common,
     )
-    if "values" in described:
-        values = _values(described["values"], domain.n)
+    if "values" in described and presented is None:
+        values = doubles(described["values"], domain.n)
         if not (_alike(values, release.presentable) or _alike(values, _formerly(release))):
             raise ValueError("its values do not follow from its raw values.")
     return release
+
+
+def said(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the document of any release says, checked."""
+    return {
+        "post": described["post"],
+        "epsilon": fraction(described["epsilon"]),
+        "charges": tuple(
+            Spent(text(c["purpose"]), fraction(c["share"]), fraction(c["epsilon"]))
+            for c in described["charges"]
+        ),
+        "unit": text(described["unit"]),
+        "sensitivity": described["sensitivity"],
+        "method": text(described["method"]),
+        "parameters": mapping(described["parameters"]),
+        "provenance": mapping(described["provenance"]),
+        "versions": mapping(described["versions"]),
+        "created": text(described["created"]),
+        "simulated": flag(described["simulated"]),
+        "id": identifier(described["id"]) if "id" in described else None,
+    }
+
+
+def groups_of(described: Mapping[str, Any], n: int) -> Groups:
+    """Return which of n bins share a value."""
+    # Looked at before it is built: a damaged number must not ask for all the memory there is.
+    if described["kind"] not in ("singletons", "runs"):
+        raise ValueError(f"unknown kind of groups {described['kind']!r}; it may come from a later version.")
+    if described["kind"] == "singletons" and described["n"] != n:
+        raise ValueError("its groups are for another number of bins.")
+    return Groups.from_dict(dict(described))
+
+
+def _made_together(described: Mapping[str, Any], n: int) -> Floats | None:
+    """Return the values of one of many groups, which follow from those of all groups and not from its own."""
+    if "values" not in described:
+        return None
+    return presentable(doubles(described["values"], n), described["post"])
+
+
+def presentable(values: Floats, post: object) -> Floats:
+    """Return values that were made presentable, if they can have been."""
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise ValueError("its presentable values must be finite and not negative.")
+    if post == "integer" and (values != np.trunc(values)).any():
+        raise ValueError("its presentable values must be whole numbers.")
+    values.flags.writeable = False
+    return values
 
 
 def _alike(values: Floats, made: Floats) -> bool:
@@ -242,7 +340,8 @@ def _formerly(release: Release) -> Floats:
     return low
 
 
-def _parse(content: bytes, name: str) -> object:
+def parse(content: bytes, name: str) -> object:
+    """Return what a file's JSON says, or what is wrong with it."""
     try:
         return json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -262,7 +361,8 @@ def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"it holds {word}, which is not a finite number.")
 
 
-def _values(numbers: object, n: int) -> Floats:
+def doubles(numbers: object, n: int) -> Floats:
+    """Return a list of n numbers, or say why it is none."""
     if isinstance(numbers, np.ndarray) and numbers.shape == (n,):  # a column of doubles
         return numbers.astype(np.float64, copy=False)
     if not isinstance(numbers, list) or len(numbers) != n:
@@ -273,38 +373,43 @@ def _values(numbers: object, n: int) -> Floats:
     return np.array(numbers, dtype=np.float64)
 
 
-def _fraction(text: object) -> Fraction:
+def fraction(value: object) -> Fraction:
+    """Return a fraction that was written as text."""
     # Not all that Fraction reads: "1e999999999" would take all the memory there is.
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?", text):
-        raise ValueError(f"{str(text)[:40]!r} is not a fraction such as '1/10'.")
-    return Fraction(text)
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?", value):
+        raise ValueError(f"{str(value)[:40]!r} is not a fraction such as '1/10'.")
+    return Fraction(value)
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """Return a text, or say that it is none."""
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:40]!r} should be text.")
     return value
 
 
-def _identifier(value: object) -> str:
+def identifier(value: object) -> str:
+    """Return the name of a release, or say that it is none."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
         raise ValueError(f"{str(value)[:40]!r} should be an identifier of 32 hexadecimal digits.")
     return value
 
 
-def _flag(value: object) -> bool:
+def flag(value: object) -> bool:
+    """Return true or false, or say that it is neither."""
     if not isinstance(value, bool):
         raise ValueError(f"{str(value)[:40]!r} should be true or false.")
     return value
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object of JSON, or say that it is none."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{str(value)[:40]!r} should be an object.")
     return value
 
 
-def _numbers(values: Floats) -> list[int | float]:
+def numbers(values: Floats) -> list[int | float]:
     """Return values as numbers that read back as the same doubles; whole ones without a fraction."""
     whole = (values == np.trunc(values)) & (np.abs(values) <= EXACT)
     if whole.all():
@@ -312,7 +417,7 @@ def _numbers(values: Floats) -> list[int | float]:
     return [int(v) if w else v for v, w in zip(values.tolist(), whole.tolist(), strict=True)]
 
 
-def _put(target: Path, write: Callable[[Path], object], *, replace: bool) -> None:
+def put(target: Path, write: Callable[[Path], object], *, replace: bool) -> None:
     """Let a function write a file beside the target, then put it in the target's place in one step.
 
     Without ``replace``, a file that is there by then stays, and this raises FileExistsError unless it is the
@@ -369,27 +474,32 @@ def _why(error: OSError, target: Path) -> str:
 
 
 def _write_csv(release: Release, file: Path) -> None:
-    table = columns(release)
+    write_table(release, columns(release), file)
+
+
+def write_table(release: Release | GroupedRelease, table: Columns, file: Path) -> None:
+    """Write the table of a release as CSV, below what it should carry with it."""
     with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
-        for name, text in (
+        for name, words in (
             ("method", release.method),
             ("epsilon", decimal(release.epsilon)),
             ("unit", release.unit),
             ("simulated", "yes: not private" if release.simulated else "no"),
             *([("bounding", release.bounding)] if release.bounding else []),
         ):
-            out.write(f"# dphist {name}: {comment(text)}\n")
+            out.write(f"# dphist {name}: {comment(words)}\n")
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(table)
-        rows.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+        rows.writerows(zip(*(cells(column) for column in table.values()), strict=True))
 
 
-def _cells(column: NDArray[Any]) -> list[Any]:
+def cells(column: NDArray[Any]) -> list[Any]:
+    """Return a column as cells of CSV."""
     if column.dtype.kind != "f":
         texts = column.tolist()
-        return [harmless(cell(text), keep="") if isinstance(text, str) else text for text in texts]
+        return [harmless(cell(words), keep="") if isinstance(words, str) else words for words in texts]
     finite = np.isfinite(column)
-    filled = _numbers(np.where(finite, column, 0.0))
+    filled = numbers(np.where(finite, column, 0.0))
     if finite.all():
         return filled
     both = zip(column.tolist(), filled, strict=True)
@@ -405,22 +515,26 @@ def _write_parquet(release: Release, file: Path) -> None:
         else column
         for name, column in columns(release).items()
     }
-    text = written(header(release))
+    head = written(header(release))
     try:
         with duckdb.connect() as db:
             db.register("bins", table)
             db.execute(
                 f"COPY (FROM bins) TO ? (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{PARQUET_KEY}: ?}})",
-                [str(file), text],
+                [str(file), head],
             )
     except duckdb.Error as error:
         raise OSError(errno.EIO, str(error).splitlines()[0]) from error
 
 
-def _read_parquet(file: Path) -> Release:
+def _read_parquet(file: Path) -> Release | GroupedRelease:
     import duckdb
 
     described, rows, types = _parquet_header(file)
+    if isinstance(described, dict) and version_of(described, repr(file.name)) == GROUPED:
+        from dphist.release.grouped_files import open_parquet
+
+        return open_parquet(file, described, rows)
     if isinstance(described, dict) and described.get("format") == FORMAT:
         # A small file may stand for billions of rows: nothing is read before their number is right.
         n = _bins(described)
@@ -429,15 +543,23 @@ def _read_parquet(file: Path) -> Release:
                 f"{file.name!r} is damaged: its domain has {n} bins and it holds {rows} values. "
                 "Fetch it again."
             )
-        if types == [("BYTE_ARRAY",)]:  # texts, each of which may be as long as it likes
+        if ("BYTE_ARRAY",) in types:  # texts, each of which may be as long as it likes
             raise ReleaseFileError(f"{file.name!r} is damaged: its values are not numbers. Fetch it again.")
+        wanted = {"raw": "raw"} | ({"value": "values"} if _is_of_many(described) else {})
+        query = ", ".join(f"{name}::DOUBLE AS {name}" for name in wanted)
         try:
             with duckdb.connect() as db:
-                found = db.execute("SELECT raw::DOUBLE AS raw FROM read_parquet(?)", [str(file)]).fetchnumpy()
+                found = db.execute(f"SELECT {query} FROM read_parquet(?)", [str(file)]).fetchnumpy()
         except duckdb.Error as error:
-            raise _damaged(file, error) from None
-        described["raw"] = np.ma.filled(found["raw"], np.nan)
+            raise damaged(file, error) from None
+        described |= {key: np.ma.filled(found[name], np.nan) for name, key in wanted.items()}
     return read_document(described, repr(file.name))
+
+
+def _is_of_many(described: Mapping[str, Any]) -> bool:
+    """Return whether a document is about one of many groups, whose values were made together."""
+    parameters = described.get("parameters")
+    return isinstance(parameters, Mapping) and "group" in parameters and described.get("post") != "none"
 
 
 def _bins(described: Mapping[str, Any]) -> int:
@@ -458,16 +580,19 @@ def _parquet_header(file: Path) -> tuple[object, int, list[Any]]:
                 "SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [name, PARQUET_KEY]
             ).fetchall()
             rows = db.execute("SELECT num_rows FROM parquet_file_metadata(?)", [name]).fetchall()
-            types = db.execute("SELECT type FROM parquet_schema(?) WHERE name = 'raw'", [name]).fetchall()
+            types = db.execute(
+                "SELECT type FROM parquet_schema(?) WHERE name IN ('raw', 'value')", [name]
+            ).fetchall()
     except duckdb.Error as error:
-        raise _damaged(file, error) from None
+        raise damaged(file, error) from None
     if len(found) != 1 or len(rows) != 1:
         raise ReleaseFileError(
             f"{file.name!r} is Parquet but not a dphist release: give a file that Release.save wrote."
         )
-    return _parse(found[0][0], file.name), int(rows[0][0]), types
+    return parse(found[0][0], file.name), int(rows[0][0]), types
 
 
-def _damaged(file: Path, error: Exception) -> ReleaseFileError:
+def damaged(file: Path, error: Exception) -> ReleaseFileError:
+    """Return the error of a file that an engine cannot read."""
     reason = str(error).splitlines()[0]
     return ReleaseFileError(f"{file.name!r} is damaged: {reason}. Fetch or save it again.")

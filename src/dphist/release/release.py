@@ -90,6 +90,8 @@ class Release:
         created: the time of publication in UTC, as ISO 8601.
         simulated: True if the noise came from a seed, so that nothing is protected.
         id: the random name of this release in the ledger; None if no ledger was charged or the file is older.
+        presented: presentable values that were made together with those of other groups, which they add up
+            with; None where they follow from ``raw`` and ``post`` alone.
     """
 
     domain: Domain
@@ -108,6 +110,7 @@ class Release:
     created: str
     simulated: bool
     id: str | None = None
+    presented: Floats | None = None
 
     def __post_init__(self) -> None:
         raw = np.array(self.raw, dtype=np.float64)
@@ -135,7 +138,9 @@ class Release:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Release):
             return NotImplemented
-        return np.array_equal(self.raw, other.raw) and self._header() == other._header()
+        together = self.presented is not None or other.presented is not None
+        alike = not together or np.array_equal(self.presentable, other.presentable)
+        return alike and np.array_equal(self.raw, other.raw) and self._header() == other._header()
 
     def __hash__(self) -> int:
         return hash((self.method, self.epsilon, self.created, self.domain.shape))
@@ -150,6 +155,8 @@ class Release:
         """The values after post-processing, one per bin, read-only."""
         if self.post == "none":
             return self.raw
+        if self.presented is not None:
+            return self.presented
         made = nonneg if self.post == "nonneg" else integer
         return _read_only(made(self.raw.reshape(self.domain.shape)).ravel())
 
@@ -330,6 +337,7 @@ class Release:
             raw=np.add.reduceat(self.raw, starts[:-1]),
             groups=Groups.singletons(coarse.n),
             error=self.error.merged(starts),
+            presented=None if self.presented is None else np.add.reduceat(self.presented, starts[:-1]),
             parameters={"rebinned_from": axis.n, **self.parameters},
         )
 
@@ -422,10 +430,10 @@ class Release:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """The old name of ``dphist.load``."""
-        from dphist.release.files import load
+        from dphist.release.files import load_one
 
         warn_renamed("Release.load", "dphist.load")
-        return load(path)
+        return load_one(path)
 
     @renamed_scale
     def plot(

@@ -18,8 +18,10 @@ from dphist.release.release import Release
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
+    from dphist.release.grouped import GroupedRelease
 
 Columns = dict[str, NDArray[Any]]
+NOT_JOURNALED = "not journaled: no ledger will count this epsilon against later releases"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def columns(release: Release, *, level: float = 0.95) -> Columns:
     for i, axis in enumerate(axes):
         prefix = "" if len(axes) == 1 else ("x_", "y_")[i]
         along = [-1 if j == i else 1 for j in range(len(axes))]
-        for name, column in _axis_columns(axis).items():
+        for name, column in axis_columns(axis).items():
             table[prefix + name] = np.broadcast_to(column.reshape(along), shape).ravel()
     low, high = release.presentable_intervals(level=level)
     return table | {
@@ -81,7 +83,8 @@ def columns(release: Release, *, level: float = 0.95) -> Columns:
     }
 
 
-def _axis_columns(axis: Axis) -> Columns:
+def axis_columns(axis: Axis) -> Columns:
+    """Return where the bins of an axis are."""
     if isinstance(axis, Categories):
         return {"label": np.array(axis.names(), dtype=object)}
     edges: NDArray[Any] = axis.edges
@@ -94,12 +97,17 @@ def _axis_columns(axis: Axis) -> Columns:
 
 def frame(release: Release, library: Literal["pandas", "pyarrow", "polars"], *, level: float) -> Any:
     """Return the tidy table as a dataframe of an optional library."""
+    return to_frame(release, columns(release, level=level), library)
+
+
+def to_frame(release: Release | GroupedRelease, table: Columns, library: str) -> Any:
+    """Return a release's table as a dataframe that carries with it whether it is private."""
     try:
         module = importlib.import_module(library)
     except ImportError as error:
         raise UsageError(f"this needs {library}: pip install 'dphist[frames]'.") from error
     # Copies: a dataframe's owner may write into it, a release never changes.
-    table = {name: np.array(column) for name, column in columns(release, level=level).items()}
+    table = {name: np.array(column) for name, column in table.items()}
     if library == "pyarrow":
         stamp = {name: _bytes(text) for name, text in stamps(release).items()}
         return module.table(table).replace_schema_metadata(stamp)
@@ -109,7 +117,7 @@ def frame(release: Release, library: Literal["pandas", "pyarrow", "polars"], *, 
     return made
 
 
-def stamps(release: Release) -> dict[str, str]:
+def stamps(release: Release | GroupedRelease) -> dict[str, str]:
     """Return the metadata of a table: above all whether it is private."""
     return {
         "simulated": "yes: not private" if release.simulated else "no",
@@ -130,7 +138,7 @@ def decimal(number: Fraction) -> str:
     return text.removesuffix(".0") if Fraction(text) == number else str(number)
 
 
-def not_journaled(release: Release) -> bool:
+def not_journaled(release: Release | GroupedRelease) -> bool:
     """Return whether no durable ledger was charged for this release."""
     return release.provenance.get("journaled") is False
 
@@ -152,7 +160,7 @@ def one_line(release: Release) -> str:
     )
 
 
-def subtitle(release: Release, level: float | None, *, joint: bool = False) -> str:
+def subtitle(release: Release | GroupedRelease, level: float | None, *, joint: bool = False) -> str:
     """Return the line under a picture's title."""
     parts = [release.method, f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
     if release.provenance.get("where"):
@@ -244,7 +252,7 @@ def facts(release: Release) -> list[tuple[str, str]]:
         *([] if release.id is None else [("id", short_id(release.id))]),
     ]
     if not_journaled(release):
-        known.insert(3, ("ledger", "not journaled: no ledger will count this epsilon against later releases"))
+        known.insert(3, ("ledger", NOT_JOURNALED))
     if release.simulated:
         known.insert(0, ("SIMULATED", "the noise came from a seed; this protects nobody"))
     return known

@@ -48,12 +48,14 @@ class Estimated:
 class Step:
     """The base of all components: flags that the pipeline checks, and a check before anything is charged.
 
-    ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals.
+    ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals;
+    ``unbiased`` that on single bins its values are right on average, with noise that no data can change.
     """
 
     spends: ClassVar[bool] = False
     needs_rough: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
+    unbiased: ClassVar[bool] = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""
@@ -116,6 +118,7 @@ class Estimator(Protocol):
     spends: ClassVar[bool]
     needs_rough: ClassVar[bool]
     calibrates: ClassVar[bool]
+    unbiased: ClassVar[bool]
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Refuse what it cannot serve, before anything is charged."""

@@ -16,10 +16,21 @@ from dphist.uncertainty.models import (
     Unknown,
     WaveletTotals,
 )
+from dphist.uncertainty.reconciled import Reconciled
 
 KINDS: dict[str, type[ErrorModel]] = {
     model.kind: model
-    for model in (GroupTotals, FineTotals, TreeTotals, HatTotals, WaveletTotals, Calibrated, Merged, Unknown)
+    for model in (
+        GroupTotals,
+        FineTotals,
+        TreeTotals,
+        HatTotals,
+        WaveletTotals,
+        Calibrated,
+        Reconciled,
+        Merged,
+        Unknown,
+    )
 }
 
 

@@ -26,6 +26,7 @@ class GroupMeans(Step):
     """One noisy total per group, spread evenly over its bins (AHP, Zhang et al. 2014, with one draw)."""
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
 
     def __call__(
@@ -96,6 +97,7 @@ class FineMeans(Step):
     """
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction

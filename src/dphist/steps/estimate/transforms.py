@@ -26,6 +26,7 @@ class Privelet(Step):
     """
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction

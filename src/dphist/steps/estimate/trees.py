@@ -36,6 +36,7 @@ class Tree(Step):
     """
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     branching: int = 16
     ratio: float = 1.0
@@ -73,6 +74,7 @@ class WorkloadTree(Step):
     """
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     weights: Literal["greedy", "tuned"] = "greedy"
     queries: Literal["workload", "ranges", "prefixes"] = "workload"
@@ -113,6 +115,7 @@ class Hats(Step):
     """
 
     spends: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
 
     def __call__(

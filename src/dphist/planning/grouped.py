@@ -1,0 +1,127 @@
+"""Plans of a histogram for each of some groups: one count, one charge, levels that add up."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphist._common import __version__
+from dphist.domain import Domain
+from dphist.domain.groups import frozen
+from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
+from dphist.errors import UsageError
+from dphist.methods.levels import make_shares, run_levels, upper_method
+from dphist.methods.memory import refuse_what_does_not_fit
+from dphist.methods.rehearsal import rehearse
+from dphist.planning.plan import Plan
+from dphist.privacy.curator import Curator
+from dphist.privacy.ledger import LedgerLike
+from dphist.release.grouped import GroupedRelease
+from dphist.release.postprocess import present_levels
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedPlan(Plan):
+    """A release of one histogram for each group, fully described before any record is read.
+
+    Groups are disjoint, so that each has the whole of epsilon, and all of them together cost it once. A
+    person may be in many groups: ``max_contributions`` bounds their records over all groups together.
+
+    Args:
+        by: the column that says to which group a record belongs; or the names of all levels from the top
+            down, the last of which is that column.
+        groups: the groups, from public knowledge: a list, dictionaries of lists for the levels above, or a
+            text file with one group per line. Every declared group is published, empty or not.
+        other: a label for all records of groups that were not declared, which are left out otherwise.
+        importances: how much an error counts on each level; by default 1 on the lowest, 1/10 above.
+    """
+
+    by: str | Sequence[str] = ()
+    groups: GroupsLike = ()
+    other: str | None = None
+    importances: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.shares  # noqa: B018 - wrong groups are refused here
+        super().__post_init__()
+        if len(self.domain.axes) != 1:
+            raise UsageError("with by= every group has a histogram of one axis; give bins for one column.")
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The groups of every level."""
+        return make_hierarchy(self.by, self.groups, other=self.other)
+
+    @cached_property
+    def shares(self) -> tuple[Fraction, ...]:
+        """The part of epsilon that each level is measured with, the top first."""
+        return make_shares(self.hierarchy, self.importances)
+
+    def release(  # type: ignore[override]
+        self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
+    ) -> GroupedRelease:
+        """Count the records, pay once for all groups, and publish; the arguments are those of ``Plan``."""
+        made: Any = super().release(data, ledger=ledger, dataset=dataset)
+        return made  # type: ignore[no-any-return]
+
+    def prepare(self, *, sensitivity: int | None = None) -> None:
+        """Make sure that memory will do, and compile and import all that a release needs; spends nothing."""
+        refuse_what_does_not_fit(upper_method(None, self.domain, self.queries), self._counted)
+        unit = self.max_contributions if sensitivity is None else sensitivity
+        for method in {id(m): m for m in (self.pipeline, self._above)}.values():
+            rehearse(method, self.domain, self.queries, epsilon=self.budget, sensitivity=unit)
+        made_up = make_hierarchy(("above", "below"), {"a": ["b", "c"]})
+        values = [frozen(np.full((size, 4), 1.5)) for size in made_up.sizes]
+        present_levels(made_up.parents, values, [np.ones(size) for size in made_up.sizes], post=self.post)
+
+    @cached_property
+    def _above(self) -> Any:
+        return upper_method(self.pipeline, self.domain, self.queries)
+
+    @cached_property
+    def _counted(self) -> Domain:
+        return Domain((self.hierarchy.axis, *self.domain.axes))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        bins = super()._columns
+        return (self.hierarchy.names[-1], *bins) if bins else ()
+
+    def _shares(self) -> Iterator[Fraction]:
+        for part in super()._shares():
+            yield part * self.shares[-1]
+        yield from self.shares[:-1]
+
+    def _run(self, curator: Curator, provenance: dict[str, Any]) -> Any:
+        levels = run_levels(self.pipeline, curator, self.hierarchy, self.queries, self.shares)
+        return GroupedRelease(
+            hierarchy=self.hierarchy,
+            bins=self.domain,
+            levels=levels,
+            shares=self.shares,
+            post=self.post,
+            epsilon=curator.epsilon,
+            charges=curator.spent,
+            unit=curator.unit,
+            sensitivity=curator.sensitivity,
+            method=self.pipeline.name,
+            parameters=self.pipeline.describe(self.queries)
+            | {
+                "levels": {
+                    name: str(share) for name, share in zip(self.hierarchy.names, self.shares, strict=True)
+                }
+            },
+            provenance=provenance,
+            versions={"dphist": __version__, "numpy": np.__version__, "python": platform.python_version()},
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            simulated=curator.is_simulated,
+            id=curator.release,
+        )

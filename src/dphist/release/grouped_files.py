@@ -1,0 +1,621 @@
+"""Files of releases of many groups (docs/release-format.md, version 2): one row for each group of each level.
+
+The header is of the same size however many groups there are. A small file is read and checked whole; of a
+large Parquet file the labels are read at once, and the rows of a group when it is asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.domain import Domain
+from dphist.domain.groups import Floats, Groups
+from dphist.domain.hierarchy import MOST_LEVELS, Hierarchy
+from dphist.errors import OutputError, ReleaseFileError
+from dphist.release import files
+from dphist.release.grouped import AnyLevel, GroupedRelease, Level
+from dphist.uncertainty.models import ErrorModel
+from dphist.uncertainty.reading import error_model_from_dict
+from dphist.uncertainty.reconciled import Reconciled
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_IN_JSON = 1 << 16  # values; and up to as many a file is read whole
+_ROW_GROUP = 1 << 17  # values that are stored together
+_LEAST_ROWS = 2048  # rows that DuckDB stores together at least
+_PIECE = 1024  # bins that are handed over as columns
+_MOST_TEXT = 1 << 30  # bytes of labels in a file, beyond which it is damaged
+_BLOCK = 2048  # rows whose error models are read at once
+
+Row = dict[str, Any]
+
+
+def header(release: GroupedRelease) -> dict[str, Any]:
+    """Return the document without its rows."""
+    tree, levels = release.hierarchy, release.levels
+    agreed = [level.variance for level in levels if not math.isnan(level.variance)]
+    about = {
+        "by": {
+            "names": list(tree.names),
+            "sizes": list(tree.sizes),
+            "other": tree.other,
+            "shares": [str(share) for share in release.shares],
+            "variances": [None if math.isinf(v) else v for v in agreed],
+        },
+        "domain": release.bins.to_dict(),
+        "groups": [level.groups[0].to_dict() if len(level.groups) == 1 else None for level in levels],
+        "error": [level.errors[0].to_dict() if len(level.errors) == 1 else None for level in levels],
+    }
+    return files.headed(release, files.GROUPED, about)
+
+
+def document(release: GroupedRelease) -> dict[str, Any]:
+    """Return the whole document."""
+    return header(release) | {"rows": list(_rows(release))}
+
+
+def save(release: GroupedRelease, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a release in the format its path's ending names; nothing but itself is replaced unasked."""
+    return files.save_with(writer(release, Path(path)), path, overwrite=overwrite)
+
+
+def writer(release: GroupedRelease, target: Path) -> Callable[[Path], object]:
+    """Return what writes a release in the format of a name."""
+    ending = target.suffix.lower()
+    if ending == ".json":
+        if (values := sum(release.hierarchy.sizes) * release.bins.n) > MOST_IN_JSON:
+            raise OutputError(
+                f"{values:,} values are too many for .json, which takes {MOST_IN_JSON:,}: save as .parquet."
+            )
+        text = files.written(document(release))
+        return lambda file: file.write_text(text, encoding="utf-8")
+    if ending == ".parquet":
+        return lambda file: _write_parquet(release, file)
+    if ending == ".csv":
+        from dphist.release.grouped_show import columns
+
+        return lambda file: files.write_table(release, columns(release), file)
+    raise files.no_format(target)
+
+
+def _rows(release: GroupedRelease) -> Iterator[Row]:
+    tree = release.hierarchy
+    for at, (level, labels) in enumerate(zip(release.levels, tree.labels, strict=True)):
+        above = _labels_above(tree, at)
+        values = None if release.post == "none" else release.values(tree.names[at])
+        for i, label in enumerate(labels):
+            row: Row = {"level": at, "group": label, "parent": above[i], "factor": float(level.factors[i])}
+            if len(level.errors) > 1:
+                row["error"] = level.errors[i].to_dict()
+            if len(level.groups) > 1:
+                row["partition"] = level.groups[i].to_dict()
+            row["raw"] = files.numbers(level.values[i])
+            if values is not None:
+                row["values"] = files.numbers(values[i])
+            yield row
+
+
+def _labels_above(tree: Hierarchy, at: int) -> NDArray[np.object_]:
+    """Return the label of the group above each of a level's; None at the top."""
+    if at == 0:
+        return np.full(tree.sizes[0], None, dtype=object)
+    above: NDArray[np.object_] = _texts(tree.labels[at - 1])[tree.parents[at - 1]]
+    return above
+
+
+def _texts(labels: Sequence[str]) -> NDArray[np.object_]:
+    """Return labels as a column; half a character, which no file can hold, is written out."""
+    return np.array([label.encode("utf-8", "backslashreplace").decode() for label in labels], dtype=object)
+
+
+# ---- Parquet, written -------------------------------------------------------------------------------
+
+
+def _write_parquet(release: GroupedRelease, file: Path) -> None:
+    import duckdb
+
+    rows = max(_ROW_GROUP // release.bins.n, _LEAST_ROWS)
+    try:
+        with duckdb.connect() as db:
+            parts = [_select(db, release, at) for at in range(release.hierarchy.depth)]
+            db.execute(
+                f"COPY ({' UNION ALL '.join(parts)}) TO ? (FORMAT parquet, COMPRESSION zstd, "
+                f"PARQUET_VERSION v2, ROW_GROUP_SIZE {rows}, KV_METADATA {{{files.PARQUET_KEY}: ?}})",
+                [str(file), files.written(header(release))],
+            )
+    except duckdb.Error as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+
+
+def _select(db: duckdb.DuckDBPyConnection, release: GroupedRelease, at: int) -> str:
+    """Hand a level over to DuckDB and return the query of its rows."""
+    name, n = f"level{at}", release.bins.n
+    wide = -(-n // _PIECE)
+    labels = _label_columns(release, at)
+    # A group is one row of the table, or one for each of its pieces.
+    table = {key: np.repeat(column, wide) for key, column in labels.items()}
+    table["node"], table["piece"] = np.divmod(np.arange(release.hierarchy.sizes[at] * wide), wide)
+    lists = []
+    for key, matrix in _number_columns(release, at).items():
+        pieces = _pieces(matrix, wide)
+        table |= {f"{key}{j}": pieces[:, j] for j in range(pieces.shape[1])}
+        made = f"[{', '.join(f'{key}{j}' for j in range(pieces.shape[1]))}]"
+        lists.append((f"flatten(list({made} ORDER BY piece))[:{n}]" if wide > 1 else made) + f' AS "{key}"')
+    db.register(name, table)
+    texts = [_text_of(key, labels, wide) for key in ("group", "parent", "factor", *_own_columns(release))]
+    query = f"SELECT {at}::TINYINT AS level, {', '.join(texts + lists)} FROM {name}"
+    return f"({query} GROUP BY node ORDER BY node)" if wide > 1 else query
+
+
+def _text_of(key: str, table: Mapping[str, object], wide: int) -> str:
+    """Return the expression of a column that holds one thing for each group, or nothing on this level."""
+    if key not in table:
+        return f'NULL::VARCHAR AS "{key}"'
+    kind = "DOUBLE" if key == "factor" else "VARCHAR"  # of a column of nothing but NULL, too
+    made = f'any_value("{key}")' if wide > 1 else f'"{key}"'
+    return f'{made}::{kind} AS "{key}"'
+
+
+def _label_columns(release: GroupedRelease, at: int) -> dict[str, NDArray[Any]]:
+    """Return the columns of a level that hold one thing for each group."""
+    tree, level = release.hierarchy, release.levels[at]
+    models: dict[str, Sequence[Any]] = {"error": level.errors, "partition": level.groups}
+    return {
+        "group": _texts(tree.labels[at]),
+        "parent": _labels_above(tree, at),
+        "factor": np.asarray(level.factors, dtype=np.float64),
+        **{
+            key: np.array([files.written(model.to_dict()) for model in made], dtype=object)
+            for key, made in models.items()
+            if len(made) > 1
+        },
+    }
+
+
+def _number_columns(release: GroupedRelease, at: int) -> dict[str, NDArray[Any]]:
+    """Return the columns of a level that hold a list for each group."""
+    found: dict[str, NDArray[Any]] = {"raw": release.levels[at].values}
+    if release.post != "none":
+        values = release.values(release.hierarchy.names[at])
+        found["values"] = values.astype(np.int64) if release.post == "integer" else values
+    return found
+
+
+def _pieces(matrix: NDArray[Any], wide: int) -> NDArray[Any]:
+    """Return rows cut into pieces of equal length, the last one filled up with zeros."""
+    if wide == 1:
+        return matrix
+    size, n = matrix.shape
+    length = -(-n // wide)
+    padded = np.zeros((size, wide * length), dtype=matrix.dtype)
+    padded[:, :n] = matrix
+    return padded.reshape(size * wide, length)
+
+
+def _own_columns(release: GroupedRelease) -> list[str]:
+    """Return the columns for what differs from group to group on some level."""
+    found = {
+        "error": any(len(level.errors) > 1 for level in release.levels),
+        "partition": any(len(level.groups) > 1 for level in release.levels),
+    }
+    return [name for name, needed in found.items() if needed]
+
+
+# ---- read -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a document says of its levels, checked."""
+
+    described: Mapping[str, Any]
+    bins: Domain
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    other: bool
+    variances: tuple[float, ...]
+    errors: tuple[ErrorModel | None, ...]
+    groups: tuple[Groups | None, ...]
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> _Header:
+        bins, by = Domain.from_dict(described["domain"]), files.mapping(described["by"])
+        names, sizes = tuple(map(files.text, by["names"])), tuple(by["sizes"])
+        depth = len(names)
+        if not 1 <= depth <= MOST_LEVELS or not (
+            depth == len(sizes) == len(by["shares"]) == len(described["error"]) == len(described["groups"])
+        ):
+            raise ValueError("its levels do not fit together.")
+        if not all(type(size) is int and size > 0 for size in sizes):
+            raise ValueError("the size of a level must be a whole number above 0.")
+        return cls(
+            described,
+            bins,
+            names,
+            sizes,
+            files.flag(by["other"]),
+            _variances(by["variances"], depth),
+            tuple(None if e is None else error_model_from_dict(e, bins.n) for e in described["error"]),
+            tuple(None if g is None else files.groups_of(g, bins.n) for g in described["groups"]),
+        )
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def post(self) -> Any:
+        return self.described["post"]
+
+    def starts(self) -> list[int]:
+        """Return the first row of each level."""
+        return [0, *np.cumsum(self.sizes)[:-1].tolist()]
+
+    def build(self, tree: Hierarchy, levels: Sequence[AnyLevel]) -> GroupedRelease:
+        return GroupedRelease(
+            hierarchy=tree,
+            bins=self.bins,
+            levels=tuple(levels),
+            shares=tuple(map(files.fraction, self.described["by"]["shares"])),
+            **files.said(self.described),
+        )
+
+
+def _variances(described: Sequence[float | None], depth: int) -> tuple[float, ...]:
+    """Return the variance of a measurement on every level: those least squares made agree are the upper."""
+    found = [math.inf if v is None else float(v) for v in described]
+    if len(found) > depth or not all(v > 0 for v in found):
+        raise ValueError("a level's variance must be above 0.")
+    return (*found, *[math.nan] * (depth - len(found)))
+
+
+def read_rows(described: object, name: str) -> GroupedRelease:
+    """Return the release that a document with its rows describes, or say why it is none."""
+    with files.reading(name):
+        head = _Header.of(files.mapping(described))
+        rows = head.described["rows"]
+        if len(rows) != head.rows:
+            raise ValueError(f"it is about {head.rows} groups and holds {len(rows)} rows.")
+        if len(rows) * head.bins.n > MOST_IN_JSON:
+            raise ValueError("it holds more values than such a file may.")
+        columns = {key: [row[key] for row in rows] for key in ("level", "group", "parent", "factor", "raw")}
+        if head.post != "none":
+            columns["values"] = [row["values"] for row in rows]
+        columns["error"] = [row.get("error") for row in rows]
+        columns["partition"] = [row.get("partition") for row in rows]
+        return _whole(head, columns)
+
+
+def _whole(head: _Header, columns: Mapping[str, Sequence[Any]]) -> GroupedRelease:
+    """Return the release of rows that were all read."""
+    n, tree = head.bins.n, _tree(head, columns["level"], columns["group"], columns["parent"])
+    factors = _factors(columns["factor"], head.rows)
+    levels = []
+    for at, (start, size) in enumerate(zip(head.starts(), head.sizes, strict=True)):
+        of = slice(start, start + size)
+        error, groups = head.errors[at], head.groups[at]
+        presented = None
+        if head.post != "none":
+            presented = files.presentable(_matrix(columns["values"][of], n), head.post)
+        levels.append(
+            Level(
+                values=_matrix(columns["raw"][of], n),
+                errors=[error_model_from_dict(files.mapping(e), n) for e in columns["error"][of]]  # type: ignore[arg-type]
+                if error is None
+                else [error],
+                groups=[files.groups_of(files.mapping(g), n) for g in columns["partition"][of]]
+                if groups is None
+                else [groups],
+                factors=factors[of],
+                variance=head.variances[at],
+                presentable=presented,
+            )
+        )
+    _check_sums(tree, [level.presentable for level in levels])
+    return head.build(tree, levels)
+
+
+def _matrix(rows: Sequence[Any], n: int) -> Floats:
+    return np.stack([files.doubles(row, n) for row in rows])
+
+
+def _check_sums(tree: Hierarchy, presented: Sequence[Floats | None]) -> None:
+    """Refuse presentable values that do not add up to those above them."""
+    for at, (upper, lower) in enumerate(pairwise(presented)):
+        if upper is not None and lower is not None:
+            starts = np.flatnonzero(np.diff(tree.parents[at], prepend=-1))
+            if not np.allclose(upper, np.add.reduceat(lower, starts, axis=0), rtol=1e-9, atol=1e-6):
+                raise ValueError("its presentable values do not add up.")
+
+
+def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Sequence[Any]) -> Hierarchy:
+    """Return the hierarchy of the rows' labels."""
+    if list(level) != np.repeat(np.arange(len(head.sizes)), head.sizes).tolist():
+        raise ValueError("its rows are not in the order of its levels.")
+    labels, parents = [], []
+    places: dict[str, int] = {}
+    for at, (start, size) in enumerate(zip(head.starts(), head.sizes, strict=True)):
+        names = tuple(map(files.text, group[start : start + size]))
+        if at:
+            above = parent[start : start + size]
+            if any(label not in places for label in above):
+                raise ValueError("a group is below one that is not there.")
+            parents.append(np.array([places[label] for label in above], dtype=np.int64))
+        places = {label: i for i, label in enumerate(names)}
+        if len(places) != size or not all(label.strip() for label in names):
+            raise ValueError(f"two groups of the level {head.names[at]!r} are called the same, or nothing.")
+        labels.append(names)
+    return Hierarchy(head.names, tuple(labels), tuple(parents), head.other)
+
+
+def _factors(numbers: Sequence[Any], n: int) -> Floats:
+    factors = files.doubles(numbers if isinstance(numbers, np.ndarray) else list(numbers), n)
+    if not (np.isfinite(factors) & (factors > 0)).all():
+        raise ValueError("the factor of a variance must be above 0.")
+    factors.flags.writeable = False
+    return factors
+
+
+# ---- Parquet, read ----------------------------------------------------------------------------------
+
+
+def open_parquet(file: Path, described: Mapping[str, Any], rows: int) -> GroupedRelease:
+    """Return the release of a Parquet file, whole if it is small; of a large one, rows are read on demand."""
+    with files.reading(repr(file.name)):
+        head = _Header.of(described)
+        if rows != head.rows:
+            raise ValueError(f"it is about {head.rows} groups and holds {rows} rows.")
+        stored = _Stored(file)
+        stored.check(head)
+        names = stored.ask('SELECT level, "group", parent, factor FROM {} ORDER BY file_row_number')
+        if head.rows * head.bins.n <= MOST_IN_JSON:
+            return _whole(head, names | _all_rows(stored, head))
+        tree = _tree(head, names["level"].tolist(), names["group"].tolist(), names["parent"].tolist())
+        factors = _factors(names["factor"], head.rows)
+        levels = [
+            StoredLevel(stored, head, at, start, factors[start : start + head.sizes[at]])
+            for at, start in enumerate(head.starts())
+        ]
+        return head.build(tree, levels)
+
+
+def _all_rows(stored: _Stored, head: _Header) -> dict[str, Sequence[Any]]:
+    """Return the numbers and models of all rows of a small file."""
+    found: dict[str, Sequence[Any]] = {"raw": list(stored.matrix("raw", 0, head.rows, head.bins.n))}
+    if head.post != "none":
+        found["values"] = list(stored.matrix("values", 0, head.rows, head.bins.n))
+    for column, models in (("error", head.errors), ("partition", head.groups)):
+        texts: list[Any] = [None] * head.rows
+        for start, size, model in zip(head.starts(), head.sizes, models, strict=True):
+            if model is None:
+                texts[start : start + size] = stored.texts(column, start, size, head.bins.n)
+        found[column] = texts
+    return found
+
+
+class _Stored:
+    """A Parquet file of a release, of which nothing is read before its size is known to be right."""
+
+    def __init__(self, file: Path, mark: tuple[int, int, int] | None = None) -> None:
+        self.file, self.mark = file.resolve(), mark or _mark(file)
+        self._lock = Lock()
+        self._db: duckdb.DuckDBPyConnection | None = None
+
+    def __reduce__(self) -> tuple[type[_Stored], tuple[Path, tuple[int, int, int]]]:
+        return _Stored, (self.file, self.mark)
+
+    def ask(self, query: str, *parameters: object) -> dict[str, Any]:
+        """Return the columns of a query, in which the rows stand where the braces are."""
+        import duckdb
+
+        source = "read_parquet(?, file_row_number = true)"
+        return self._run(duckdb, query.format(source), [str(self.file), *parameters])
+
+    def _run(self, duckdb: Any, query: str, parameters: list[Any]) -> dict[str, Any]:
+        try:
+            if _mark(self.file) != self.mark:
+                raise ReleaseFileError(f"{self.file.name!r} has changed since it was opened: load it again.")
+            with self._lock:  # and one connection, for making one takes longer than reading a row
+                if self._db is None:
+                    self._db = duckdb.connect()
+                db = self._db.cursor()
+            found = db.execute(query, parameters).fetchnumpy()
+        except FileNotFoundError:
+            raise ReleaseFileError(
+                f"{self.file.name!r} is no longer there: load it from elsewhere."
+            ) from None
+        except duckdb.Error as error:
+            raise files.damaged(self.file, error) from None
+        return {key: _filled(column) for key, column in found.items()}
+
+    def check(self, head: _Header) -> None:
+        """Refuse a file that lacks columns, or would take more memory than its header says."""
+        import duckdb
+
+        number = "BIGINT[]" if head.post == "integer" else "DOUBLE[]"
+        wanted = {"level": "TINYINT", "group": "VARCHAR", "parent": "VARCHAR", "factor": "DOUBLE"}
+        wanted |= {"raw": "DOUBLE[]"} | ({} if head.post == "none" else {"values": number})
+        wanted |= {"error": "VARCHAR"} if None in head.errors else {}
+        wanted |= {"partition": "VARCHAR"} if None in head.groups else {}
+        found = self._run(duckdb, "DESCRIBE FROM read_parquet(?)", [str(self.file)])
+        types = dict(zip(found["column_name"], found["column_type"], strict=True))
+        for name, kind in wanted.items():
+            if types.get(name) != kind:
+                raise ValueError(f"its column {name!r} should be {kind} and is {types.get(name, 'missing')}.")
+        # A small file may stand for billions of values, and a label in it for all the memory there is.
+        counted = "SELECT path_in_schema AS path, num_values::BIGINT AS n FROM parquet_metadata(?)"
+        chunks = self._run(duckdb, counted, [str(self.file)])
+        for name in ("raw", "values") if head.post != "none" else ("raw",):
+            of = np.array([str(path).split(",")[0].strip() == name for path in chunks["path"]], dtype=bool)
+            if int(chunks["n"][of].sum()) != head.rows * head.bins.n:
+                raise ValueError(f"it should hold {head.bins.n} values in each of {head.rows} rows.")
+        length = 'SELECT sum(strlen("group") + coalesce(strlen(parent), 0))::DOUBLE AS bytes FROM {}'
+        if not self.ask(length)["bytes"][0] <= _MOST_TEXT:
+            raise ValueError("its labels are longer than any labels are.")
+
+    def matrix(self, column: str, start: int, size: int, n: int) -> Floats:
+        """Return the numbers of a run of rows."""
+        where = "WHERE file_row_number BETWEEN ? AND ?"
+        ends = (start, start + size - 1)
+        lengths = f"SELECT min(len({column})) AS a, max(len({column})) AS b, count({column}) AS c FROM {{}} "
+        found = self.ask(lengths + where, *ends)
+        if (found["a"][0], found["b"][0], found["c"][0]) != (n, n, size):
+            raise ValueError(f"every group should have {n} values.")
+        # In the file's order, which DuckDB keeps.
+        numbers = self.ask(f"SELECT unnest({column})::DOUBLE AS number FROM {{}} {where}", *ends)["number"]
+        return _finite(numbers.astype(np.float64, copy=False).reshape(size, n))
+
+    def rows(self, column: str, numbers: Sequence[int], n: int) -> Floats:
+        """Return the numbers of some rows."""
+        query = f"SELECT file_row_number AS at, {column} AS row FROM {{}} WHERE file_row_number IN"
+        found = self.ask(f"{query} ({', '.join('?' * len(numbers))})", *numbers)
+        places = {int(at): row for at, row in zip(found["at"], found["row"], strict=True)}
+        made = [np.ma.filled(np.ma.asarray(places[at], dtype=np.float64), np.nan) for at in numbers]
+        return _finite(np.stack([files.doubles(row, n) for row in made]))
+
+    def texts(self, column: str, start: int, size: int, n: int) -> list[object]:
+        """Return the models, written as JSON, of a run of rows."""
+        where = "WHERE file_row_number BETWEEN ? AND ?"
+        ends = (start, start + size - 1)
+        longest = f"SELECT max(strlen({column})) AS longest, count({column}) AS c FROM {{}} {where}"
+        found = self.ask(longest, *ends)
+        if found["c"][0] != size or found["longest"][0] > 4096 + 512 * n:
+            raise ValueError(f"a group lacks its {column}, or it is for another number of bins.")
+        query = f"SELECT {column} AS made FROM {{}} {where} ORDER BY file_row_number"
+        return [files.parse(made.encode(), self.file.name) for made in self.ask(query, *ends)["made"]]
+
+
+def _mark(file: Path) -> tuple[int, int, int]:
+    """Return what tells whether a file is still the same one."""
+    known = file.stat()
+    return known.st_ino, known.st_size, known.st_mtime_ns
+
+
+def _filled(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column without its mask: None, or NaN, where a value is missing."""
+    if not np.ma.isMaskedArray(column):
+        return column
+    if column.dtype.kind == "f":
+        return np.asarray(np.ma.filled(column, np.nan))
+    return np.asarray(np.ma.filled(column.astype(object), None)) if np.ma.is_masked(column) else column.data
+
+
+def _finite(values: Floats) -> Floats:
+    if not np.isfinite(values).all():
+        raise ValueError("a release's values must be finite numbers.")
+    values.flags.writeable = False
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLevel:
+    """A level of a large file: what `Level` is, read when it is asked for."""
+
+    stored: _Stored
+    head: _Header
+    at: int
+    start: int
+    factors: Floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many groups there are, and bins in each."""
+        return self.head.sizes[self.at], self.head.bins.n
+
+    @property
+    def variance(self) -> float:
+        """The variance of a measurement on this level."""
+        return self.head.variances[self.at]
+
+    @cached_property
+    def values(self) -> Floats:
+        """All rows of the level."""
+        with self._reading():
+            return self.stored.matrix("raw", self.start, *self.shape)
+
+    @cached_property
+    def _presentable(self) -> Floats:
+        with self._reading():
+            return files.presentable(self.stored.matrix("values", self.start, *self.shape), self.head.post)
+
+    def rows(self, groups: Sequence[int]) -> Floats:
+        """Return the values of some groups."""
+        if "values" in self.__dict__ or len(groups) > _BLOCK:
+            made: Floats = self.values[groups]
+            return made
+        with self._reading():
+            return self.stored.rows("raw", [self.start + i for i in groups], self.shape[1])
+
+    def presented(self, group: int | None = None) -> Floats | None:
+        """Return the presentable values of a group, or of all."""
+        if group is None or "_presentable" in self.__dict__:
+            return self._presentable if group is None else self._presentable[group]
+        with self._reading():
+            (row,) = self.stored.rows("values", [self.start + group], self.shape[1])
+            return files.presentable(row, self.head.post)
+
+    @cached_property
+    def errors(self) -> Sequence[ErrorModel]:
+        """The error of each group's bins before ``factors``, or a single one for all."""
+        one = self.head.errors[self.at]
+        return [one] if one is not None else _Models(self, "error", error_model_from_dict)
+
+    @cached_property
+    def groups(self) -> Sequence[Groups]:
+        """Which bins of each group share a value, or a single partition for all."""
+        one = self.head.groups[self.at]
+        return [one] if one is not None else _Models(self, "partition", files.groups_of)
+
+    def error(self, i: int) -> ErrorModel:
+        """Return the error of one group's bins."""
+        base, factor = self.errors[i if len(self.errors) > 1 else 0], float(self.factors[i])
+        return base if factor == 1.0 else Reconciled(base, self.shape[1], factor)
+
+    def partition(self, i: int) -> Groups:
+        """Return which bins of one group share a value."""
+        return self.groups[i if len(self.groups) > 1 else 0]
+
+    def _reading(self) -> Any:
+        return files.reading(repr(self.stored.file.name))
+
+
+class _Models(Sequence[Any]):
+    """The models of a level's groups, of which a block is read at a time."""
+
+    def __init__(self, level: StoredLevel, column: str, read: Callable[[Any, int], Any]) -> None:
+        self.level, self.column, self.read = level, column, read
+        self.block: tuple[int, list[Any]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self.level.shape[0]
+
+    @overload
+    def __getitem__(self, i: int) -> Any: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Any]: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        (size, n), i = self.level.shape, range(len(self))[i]
+        number, made = self.block
+        with files.reading(repr(self.level.stored.file.name)):
+            if number != i // _BLOCK:
+                number = i // _BLOCK
+                start = number * _BLOCK
+                many = min(_BLOCK, size - start)
+                made = self.level.stored.texts(self.column, self.level.start + start, many, n)
+                self.block = number, made
+            return self.read(files.mapping(made[i - number * _BLOCK]), n)

@@ -1,0 +1,143 @@
+"""The error of a group whose values were made to add up with those of other levels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import ErrorModel, Reader
+
+
+@dataclass(frozen=True, eq=False)
+class Reconciled(ErrorModel):
+    """A measurement's error after least squares over levels, and what a value was moved besides.
+
+    Least squares over a tree of groups leaves the covariance of every group's bins what it was, times one
+    number (`kernels.levels`). The noise is a sum of independent ones, and its tail is not above that of one
+    such noise of the same variance: prod 1/(1 - b_i^2 t^2) <= 1/(1 - sum b_i^2 t^2). So quantiles of the
+    measurement, times the square root of that number, hold for high levels; for low ones a normal quantile
+    is larger, and is taken.
+
+    Args:
+        base: the error of one measurement.
+        n: the number of bins.
+        factor: the variance of every sum of bins, in units of the measurement's.
+        moved: by how much each bin was moved to add up, where that is in no variance: margins are wider by
+            as much.
+    """
+
+    kind: ClassVar[str] = "reconciled"
+    base: ErrorModel
+    n: int
+    factor: float
+    moved: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise UsageError(f"the factor of a variance must be above 0, not {self.factor!r}.")
+        if self.moved is not None:
+            moved = np.array(self.moved, dtype=np.float64)
+            if moved.shape != (self.n,) or not np.isfinite(moved).all():
+                raise UsageError("every bin was moved by some number.")
+            moved.flags.writeable = False
+            object.__setattr__(self, "moved", moved)
+
+    @property
+    def description(self) -> str:
+        """What an interval covers and how it was obtained."""
+        words = "The values were made to add up with those of other levels"
+        if self.moved is None:
+            return f"{words} by least squares, which changes all variances alike. {self.base.description}"
+        return f"{words}; intervals are wider by as much as that moved them. {self.base.description}"
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a part of the budget measured the bias."""
+        return self.base.is_calibrated
+
+    def variances(self) -> Floats | None:
+        """Return the variance of each bin's error; None where a value was moved by what is in no variance."""
+        variances = self.base.variances()
+        return None if variances is None or self.moved is not None else variances * self.factor
+
+    def margin(self, lo: int, hi: int, *, level: float) -> float | None:
+        """Return the margin of the sum of bins lo to hi - 1, for this query alone."""
+        margin = self.base.margin(lo, hi, level=level)
+        return None if margin is None else self._wider(margin, level) + abs(self._shift(lo, hi))
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges, each for itself."""
+        shifts = 0.0
+        if self.moved is not None:
+            sums = np.concatenate(([0.0], np.cumsum(self.moved)))
+            shifts = np.abs(sums[hi] - sums[lo])
+        made: Floats = self._wider(self.base.margins(lo, hi, level=level), level) + shifts
+        return made
+
+    def bin_margins(self, *, level: float) -> Floats | None:
+        """Return the margin of each bin for itself."""
+        margins = self.base.bin_margins(level=level)
+        return None if margins is None else self._wider(margins, level) + self._moves
+
+    def joint(self, *, level: float) -> Floats | None:
+        """Return margins that hold for all bins at once."""
+        margins = self.base.joint(level=level)
+        return None if margins is None else self._wider(margins, level) + self._moves
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of some bins."""
+        margin = self.base.cells_margin(cells, level=level)
+        moved = 0.0 if self.moved is None else abs(float(self.moved[cells].sum()))
+        return None if margin is None else self._wider(margin, level) + moved
+
+    def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
+        """Return the margins of the sums that tell where a quantile lies: bounds, which factors widen."""
+        margins = None if self.moved is not None else self.base.quantile_margins(q, level=level, edges=edges)
+        return None if margins is None else margins * math.sqrt(self.factor)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description for a JSON file."""
+        moved = None if self.moved is None else self.moved.tolist()
+        return {
+            "kind": self.kind,
+            "n": self.n,
+            "base": self.base.to_dict(),
+            "factor": self.factor,
+            "moved": moved,
+        }
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> Reconciled:
+        """Return the model that ``to_dict`` described."""
+        moved, base = described["moved"], described["base"]
+        return cls(
+            read(base, described["n"]),
+            described["n"],
+            described["factor"],
+            None if moved is None else np.array(moved),
+        )
+
+    @property
+    def _moves(self) -> Floats | float:
+        return 0.0 if self.moved is None else np.abs(self.moved)
+
+    def _shift(self, lo: int, hi: int) -> float:
+        return 0.0 if self.moved is None else float(self.moved[lo:hi].sum())
+
+    def _wider(self, margin: Any, level: float) -> Any:
+        return margin * (math.sqrt(self.factor) * tail_ratio(level))
+
+
+def tail_ratio(level: float) -> float:
+    """Return by how much a normal margin is above that of one Laplace noise of the same variance, or 1.
+
+    >>> round(tail_ratio(0.5), 2), round(tail_ratio(0.9), 3), tail_ratio(0.95)
+    (1.38, 1.01, 1.0)
+    """
+    return max(noise_law.normal_quantile(level) / (-math.log(1 - level) / math.sqrt(2)), 1.0)

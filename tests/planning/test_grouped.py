@@ -1,0 +1,211 @@
+"""Histograms by group: one count, one charge, every declared group."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dphist
+from dphist.errors import DphistError, UsageError
+from dphist.planning.grouped import GroupedPlan
+from dphist.privacy.ledger import Ledger, MemoryLedger
+from shell import dphist as shell
+
+SURE = 10**6  # so large an epsilon that the noise is nothing
+TREE = {"North": ["H1", "H2"], "South": ["H3", "H4"]}
+AGES = {"column": "age", "bins": 4, "range": (0, 100)}
+
+
+@pytest.fixture
+def visits(tmp_path):
+    rows = [
+        ("H1", 10, "a"),
+        ("H1", 30, "b"),
+        ("H2", 60, "a"),
+        ("H3", 60, "a"),
+        ("H9", 10, "c"),
+        ("", 10, "d"),
+    ]
+    path = tmp_path / "visits.csv"
+    path.write_text("hospital,age,person\n" + "".join(f"{h},{a},{p}\n" for h, a, p in rows))
+    return path
+
+
+def publish(data, **options):
+    options = {"by": "hospital", "groups": ["H1", "H2", "H3", "H4"], "epsilon": SURE} | AGES | options
+    return dphist.histogram(data, **options)
+
+
+def test_every_declared_group_appears_and_no_other(visits):
+    release = publish(visits, ledger=MemoryLedger())
+    assert list(release) == ["H1", "H2", "H3", "H4"]
+    assert release.values().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert "H9" not in release
+    with pytest.raises(UsageError, match="no group 'H9'"):
+        release["H9"]
+
+
+def test_undeclared_groups_may_be_counted_together(visits):
+    release = publish(visits, other="elsewhere", ledger=MemoryLedger())
+    assert release["elsewhere"].values().tolist() == [1, 0, 0, 0]  # H9; a record without a label has no group
+
+
+def test_levels_add_up_and_are_found_by_name(visits):
+    release = publish(visits, by=("nation", "region", "hospital"), groups=TREE, ledger=MemoryLedger())
+    assert release["North"].values().tolist() == [1, 1, 1, 0]
+    assert release["nation", "all"].values().tolist() == [1, 1, 2, 0]
+    assert list(release.level("region")) == ["North", "South"]
+    assert release.sum(50, 75, groups=["North", "H3"]).value == 2
+    assert release.total().value == 4
+    with pytest.raises(UsageError, match="overlap"):
+        release.sum(groups=["North", "H1"])
+
+
+def test_one_charge_is_journaled_however_many_groups(visits, tmp_path):
+    book = Ledger.open(tmp_path / "l.db", create=True)
+    release = publish(visits, epsilon=1, ledger=book, by=("region", "hospital"), groups=TREE)
+    (entry,) = book.entries()
+    assert (entry.epsilon, book.spent("default"), entry.release) == (1, 1, release.id)
+    assert sum(charge.epsilon for charge in release.charges) == release.epsilon == 1
+    assert release.provenance["column"] == ("hospital", "age")
+
+
+def test_a_person_is_bounded_over_all_groups_together(visits):
+    counted = [
+        publish(visits, unit="person", max_contributions=2, ledger=MemoryLedger()).total().value
+        for _ in range(5)
+    ]
+    assert counted == [3.0] * 5  # a has three records in three groups, of which two count; b has one
+    release = publish(visits, unit="person", max_contributions=2, ledger=MemoryLedger())
+    assert release["H1"].sensitivity == 2
+    assert "at most 2 per unit" in release["H1"].total().note
+
+
+@pytest.mark.parametrize("method", ["identity", "hats", "dawa2", "sa"])
+def test_a_group_is_a_release_like_any_other(visits, method):
+    release = publish(visits, method=method, workload="ranges", ledger=MemoryLedger(), epsilon=2)
+    one = release["H1"]
+    assert isinstance(one, dphist.Release)
+    assert (one.epsilon, one.method, one.domain.n) == (2, release.method, 4)
+    assert one.parameters["group"] == {"level": "hospital", "label": "H1"}
+    low, _ = release.intervals()
+    assert np.array_equal(one.intervals()[0], low[0], equal_nan=True)
+    assert one.total().low is not None
+
+
+@pytest.mark.parametrize("post", ["nonneg", "integer"])
+def test_presentable_values_add_up_too(visits, post):
+    release = publish(
+        visits,
+        by=("nation", "region", "hospital"),
+        groups=TREE,
+        epsilon="0.5",
+        post=post,
+        ledger=MemoryLedger(),
+    )
+    leaves = release.values()
+    assert (leaves >= 0).all()
+    assert np.array_equal(leaves.sum(axis=0), release.values("nation")[0])
+    assert np.array_equal(release["North"].values(), leaves[:2].sum(axis=0))
+    if post == "integer":
+        assert np.array_equal(leaves, np.rint(leaves))
+
+
+def test_sums_over_groups_have_the_variance_that_adding_up_leaves():
+    counts = {"hospital": ["H1", "H2", "H3", "H4"] * 50, "age": list(range(0, 100)) * 2}
+    pandas = pytest.importorskip("pandas")
+    release = publish(pandas.DataFrame(counts), by=("nation", "region", "hospital"), groups=TREE, epsilon=1,
+                      importances={"nation": 50, "region": 1})  # fmt: skip
+    assert release.shares[0] > 0
+    whole, parts = release.sum(0, 50), [release.sum(0, 50, groups=[g]) for g in ("North", "South")]
+    assert whole.high - whole.low < sum(part.high - part.low for part in parts)
+    one = release["North"].sum(0, 50)
+    assert (one.low, one.high) == pytest.approx((parts[0].low, parts[0].high))
+    everywhere = release.sum(0, 50, groups=["H1", "H2"])
+    assert everywhere.high - everywhere.low == pytest.approx(one.high - one.low)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"groups": None},
+        {"groups": ["H1", "H1"]},
+        {"groups": {"North": ["H1"], "South": ["H1"]}},
+        {"groups": "missing.txt"},
+        {"by": ("nation", "hospital"), "importances": {"nation": 0, "hospital": 0}},
+        {"importances": {"city": 1}},
+        {"method": "quadtree"},
+        {"bins": dphist.Domain((dphist.Integers(0, 3), dphist.Integers(0, 3))), "range": None},
+        {"epsilon": "1e-9", "unit": "person", "max_contributions": 10**6},
+    ],
+)
+def test_what_is_wrong_is_refused_before_the_charge(visits, wrong):
+    book = MemoryLedger()
+    with pytest.raises(DphistError):
+        publish(visits, ledger=book, **wrong)
+    assert book.entries() == []
+
+
+def test_groups_without_by_are_a_mistake(visits):
+    with pytest.raises(UsageError, match="go with by="):
+        dphist.histogram(visits, **AGES, epsilon=1, groups=["H1"])
+
+
+def test_more_cells_than_memory_are_refused_before_the_charge(visits, monkeypatch):
+    from dphist.methods import memory
+
+    monkeypatch.setattr(memory, "available", lambda: 1 << 28)
+    book = MemoryLedger()
+    with pytest.raises(UsageError, match="memory"):
+        publish(visits, groups=[f"H{i}" for i in range(10**5)], bins=1000, method="hats", ledger=book)
+    assert book.entries() == []
+
+
+def test_a_plan_tells_its_shares():
+    plan = GroupedPlan(by=("nation", "hospital"), groups=["A", "B"], epsilon=1, **AGES)
+    assert sum(plan.shares) == 1
+    assert plan.hierarchy.sizes == (1, 2)
+    assert isinstance(plan.shares[0], Fraction)
+
+
+@pytest.mark.parametrize("method", ["hats", "dawa2"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_nothing_is_compiled_after_the_charge(visits, method, depth):
+    from dphist import kernels
+    from dphist.kernels.trees.tree import make_tree
+    from dphist.methods import rehearsal
+
+    rehearsal._rehearsed.clear()
+    make_tree.cache_clear()
+    names, groups = (("n", "r", "hospital"), TREE) if depth == 3 else ("hospital", ["H1", "H2"])
+    plan = GroupedPlan(by=names, groups=groups, epsilon=1, method=method, post="integer", **AGES)
+    for loop in kernels.LOOPS:
+        loop._reset_overloads()
+    plan.prepare()
+    before = {(loop.py_func.__qualname__, str(s)) for loop in kernels.LOOPS for s in loop.signatures}
+    plan.release(visits, ledger=MemoryLedger()).values()
+    after = {(loop.py_func.__qualname__, str(s)) for loop in kernels.LOOPS for s in loop.signatures}
+    assert {found for found in after - before if "line" not in found[0]} == set()
+
+
+def test_the_command_line_publishes_and_asks_by_group(visits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "groups.txt").write_text("North\tH1\nNorth\tH2\nSouth\tH3\nSouth\tH4\n")
+    shell("ledger", "create", "l.db")
+    ages = ("--column", "age", "--bins", "4", "--range", "0", "100", "--ledger", "l.db", "--epsilon", "1")
+    by = ("--by", "nation,region,hospital", "--groups", "groups.txt", "--importance", "nation=5")
+    dry = shell("publish", "visits.csv", *ages, *by, "--dry-run").stdout
+    assert "4 hospital" in dry
+    out = shell("publish", "visits.csv", *ages, *by, "--out", "r.parquet", "--plot", "r.png")
+    assert "North" in out.stdout
+    assert "spent 1" in out.stderr
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert "level 0.95" in shell("query", "r.parquet", "--group", "H1", "25", "75").stdout
+    assert "level 0.95" in shell("query", "r.parquet", "--group", "H1", "--group", "H3", "25", "75").stdout
+    assert "level 0.95" in shell("query", "r.parquet", "0", "100").stdout
+    assert "no group" in shell("query", "r.parquet", "--group", "H8", "0", "100", code=2).stderr
+    assert "--by needs --groups" in shell("publish", "visits.csv", *ages, "--by", "hospital", code=2).stderr
+    assert "go with --by" in shell("publish", "visits.csv", *ages, "--other", "x", code=2).stderr
+    assert Ledger.open("l.db").spent("default") == 1
