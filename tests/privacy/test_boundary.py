@@ -142,6 +142,7 @@ def test_what_a_check_tells_reaches_no_other_function():
 SENSITIVITIES = {"sensitivity", "bound"}
 MAY_STATE = {  # what was paid for, what an audit found, contribution bounding: no noise is scaled by them
     ("release/release.py", "Release.sensitivity"),
+    ("release/grouped.py", "GroupedRelease.sensitivity"),
     ("planning/audit.py", "Audit.bound"),
     ("records/sql.py", "Engine.bound"),
 }
@@ -254,7 +255,7 @@ IMPORTS = {
     "a pipeline that checks records": ("methods/pipeline.py", "from dphist.records.check import check"),
     "an error model that imports queries": ("uncertainty/models.py", "from dphist.privacy import queries"),
     "a kernel that imports queries": ("kernels/partition/cuts.py", "from dphist.privacy import queries"),
-    "a step that imports counts": ("steps/estimate.py", "from dphist.privacy.counts import Counts"),
+    "a step that imports counts": ("steps/estimate/means.py", "from dphist.privacy.counts import Counts"),
     "a lazy import of the curator in a release": (
         "release/release.py",
         "def f() -> None:\n    from dphist.privacy.curator import Curator\n    Curator",
@@ -296,5 +297,5 @@ def code_lines(text):
 def test_the_door_stays_small_enough_to_read_in_an_afternoon():
     assert code_lines('"""Doc."""\n\n# why\nx = 1\ny = (\n    2\n)\n') == 4
     lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy"}
-    # Of about 1,580: 320 declare queries, 720 keep the ledger and its file, 540 are counts, noise and verbs.
-    assert sum(lines.values()) <= 1600, lines
+    # Of about 1,650: 320 declare queries, 720 keep the ledger and its file, 610 are counts, noise and verbs.
+    assert sum(lines.values()) <= 1700, lines

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from hypothesis import given, settings
 
 import dphist
 from dphist.domain import Axis, Categories, Domain, Integers, Regular, Variable
-from dphist.errors import DataError, DphistError, UsageError
+from dphist.errors import DataError, DphistError, PrivacyError, UsageError
 from dphist.privacy.ledger import Ledger
 from dphist.records import count, progress, query, sql
 from dphist.records.engines import duck
@@ -1075,3 +1076,18 @@ def test_one_record_does_not_move_the_nans_of_a_parquet_file(tmp_path, type):
             ("x IN (9)", len(values[1:])),
         ):
             assert count(path, one, columns="y", where=where).values.tolist() == [expected], (name, where)
+
+
+def test_counts_of_many_bins_are_the_same_with_less_memory(tmp_path, monkeypatch):
+    path = tmp_path / "x.csv"
+    path.write_text("x,p\n" + "".join(f"{7 * i % 90},p{i % 40}\n" for i in range(200)))
+    domain, asked = Domain((Integers(0, 99),)), {"columns": "x", "unit": "p", "max_contributions": 5}
+    dense = count(path, domain, **asked)
+    monkeypatch.setattr("dphist.records._MANY", 50)
+    sparse = count(path, domain, **asked)
+    assert (sparse.sensitivity, sparse.unit) == (dense.sensitivity, dense.unit) == (5, dense.unit)
+    assert np.array_equal(sparse.values, dense.values)
+    assert np.array_equal(sparse.block(13, 60), dense.block(13, 60))
+    assert "200" not in repr(sparse)
+    with pytest.raises(PrivacyError):
+        pickle.dumps(sparse)

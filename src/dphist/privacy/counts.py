@@ -44,7 +44,7 @@ class Counts:
         return f"Counts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
+        _refuse_copies()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,7 +90,11 @@ class SparseCounts:
         return f"SparseCounts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
+        _refuse_copies()
+
+
+def _refuse_copies() -> NoReturn:
+    raise PrivacyError("exact counts are not pickled: publish a release and save that instead.")
 
 
 def unit_words(column: str | None, sensitivity: int) -> str:
