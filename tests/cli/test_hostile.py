@@ -158,14 +158,14 @@ def test_a_release_that_is_rescued_is_an_error(here, monkeypatch):
 
     (here / "elsewhere").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(here / "elsewhere"))
-    put = files._put
+    put = files.put
 
     def full(target, write, *, replace):
         if target.name == "r.json" and "elsewhere" not in str(target):
             raise OutputError("the disk is full.")
         put(target, write, replace=replace)
 
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "put", full)
     Ledger.open("l.db", create=True)
     run = run_dphist(*PUBLISH, *RELEASE, code=2)
     (kept,) = (here / "elsewhere").rglob("r.json")

@@ -206,7 +206,7 @@ class TestSaving:
         for ending in ("json", "parquet", "csv"):
             path = many(3).save(tmp_path / f"r.{ending}")
             before = path.read_bytes()
-            with pytest.raises(OutputError, match="left alone"):
+            with pytest.raises(OutputError, match="not replaced"):
                 many(3, seed=2).save(path)
             assert path.read_bytes() == before
             many(3, seed=2).save(path, overwrite=True)
