@@ -229,7 +229,7 @@ class TestGrids:
         shape = (7, 5)
         queries = workload.random_rectangles(shape, 20)
         path = order.hilbert(*shape)
-        lo, hi = estimate.runs(queries, path)
+        lo, hi = estimate.trees.runs(queries, path)
         x = RNG.integers(0, 100, 35)
         prefix = np.concatenate([[0], np.cumsum(x[path])])
         total = (prefix[hi] - prefix[lo]).sum()
@@ -241,7 +241,7 @@ class TestGrids:
         n = shape[0] * shape[1]
         path = {"curve": order.hilbert(*shape), "rows": None, "shuffled": RNG.permutation(n)}[how]
         queries = workload.random_rectangles(shape, 60)
-        lo, hi = estimate.runs(queries, path)
+        lo, hi = estimate.trees.runs(queries, path)
         along = np.arange(n) if path is None else path
         slow = []
         for cells in queries.cells():
