@@ -133,6 +133,7 @@ MEASURE = """
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["identity", "ahp", "h"])
 def test_the_figures_are_those_of_the_methods(tmp_path, method):
+    run(MEASURE.format(method=method), tmp_path)  # compiling leaves memory that would be taken again
     part = float(run(MEASURE.format(method=method), tmp_path))
     assert 0.1 < part <= 1
 
