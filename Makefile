@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,9 +42,12 @@ demo: $(VENV)/.demo  ## publish 336,776 real flights: release, picture and ledge
 	@echo "==> dphist demo"
 	@$(BIN)/dphist demo
 
-test: $(VENV)/.dev  ## run every test, the slow statistical ones too
-	@echo "==> pytest, all tests on all cores"
-	@$(BIN)/python -m pytest -q -n auto
+test: $(VENV)/.dev  ## run the tests, the slow statistical ones too
+	@echo "==> pytest, on all cores"
+	@$(BIN)/python -m pytest -q -n auto -m "not long"
+
+test-long: $(VENV)/.dev  ## audits and rehearsals of the whole catalogue, before a version (minutes)
+	@$(BIN)/python -m pytest -q -n auto -m long
 
 quick: $(VENV)/.dev  ## run the tests that take no time
 	@$(BIN)/python -m pytest -q -n auto -m "not slow"

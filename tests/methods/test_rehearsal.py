@@ -92,6 +92,7 @@ def components(method):
     return type(made.partition), type(made.estimate)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("method", {components(method): method for method in CATALOGUE}.values())
 def test_a_rehearsed_release_compiles_nothing_of_any_size(method):

@@ -205,6 +205,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_mistake_in_the_curator_is_caught_by_default(what, monkeypatch):
@@ -227,6 +228,7 @@ def only(found, verb):
     return [call] * len(found)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["measure_ranges", "partition_l1", "partition_splits"])
 def test_the_same_verbs_without_the_mistakes_are_not_accused(verb):
@@ -257,6 +259,7 @@ def catalogue(method, epsilon):
     return mechanism
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CATALOGUE)
 def test_a_quick_run_accuses_no_method_of_the_catalogue(method):
