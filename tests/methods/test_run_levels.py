@@ -80,7 +80,8 @@ def test_predicted_and_measured_errors_agree_on_every_level(method):
             for found in runs
             for i in range(len(exact[level]))
         ]
-        assert 0.9 - 3 * np.sqrt(0.1 / len(inside)) < np.mean(inside) <= 0.999
+        assert 0.9 - 3 * np.sqrt(0.1 / len(inside)) < np.mean(inside)
+        assert np.mean(inside) <= 0.995 or len(inside) < 500  # of few, all may be inside
 
 
 @pytest.mark.slow
