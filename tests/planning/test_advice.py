@@ -1,21 +1,17 @@
 """Advice: the error before it is paid for, the epsilon an error costs, and what is kept of it."""
 
-import io
 import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dphist
 from benchmarks import advice as benchmark
-from dphist import cli
 from dphist.domain import Domain, Integers, Regular
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
@@ -23,6 +19,7 @@ from dphist.methods.catalogue import CATALOGUE
 from dphist.planning import advise as advice
 from dphist.planning import simulated_errors
 from dphist.planning.advise import advise
+from shell import dphist as run_dphist
 
 FEW = ["identity", "uniform", "hb"]
 GRID = Domain((Integers(0, 7), Integers(0, 7)))
@@ -301,18 +298,7 @@ class TestShown:
 
 
 def dphist_says(*arguments, code=0):
-    out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["dphist", "advise", *map(str, arguments)]
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            cli.main()
-        left = 0
-    except SystemExit as end:
-        left = end.code or 0
-    finally:
-        sys.argv = before
-    assert left == code, err.getvalue()
-    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
+    return run_dphist("advise", *arguments, code=code)
 
 
 class TestCommand:

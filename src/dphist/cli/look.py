@@ -65,7 +65,11 @@ class _Sums:
 
     def count(self, label: str, *, level: float) -> Estimate:
         """Return one bin's sum over the groups."""
-        return self.sum(int(label), int(label) + 1, level=level)
+        from dphist.release.answers import bin_named
+
+        named = bin_named(self.domain, label)
+        lo, hi = self.domain.axis.edges[named : named + 2].tolist()
+        return self.sum(lo, hi, level=level)
 
 
 def _one_group(release: Any, groups: list[str] | None) -> Any:

@@ -82,18 +82,14 @@ def run_levels(
     shares: Sequence[Fraction],
 ) -> tuple[Level, ...]:
     """Measure every level that has a share, and return all of them, adding up."""
-    if is_unbiased(pipeline):
-        measured = [
-            _measured(pipeline, curator, hierarchy, level, workload, share) if share else None
-            for level, share in enumerate(shares)
-        ]
-        return _reconciled(measured, hierarchy)
     upper = upper_method(pipeline, Domain((curator.domain.axes[1],)), workload)
     above = [
         _measured(upper, curator, hierarchy, level, workload, share) if share else None
         for level, share in enumerate(shares[:-1])
     ]
     leaves = _measured(pipeline, curator, hierarchy, hierarchy.depth - 1, workload, shares[-1])
+    if is_unbiased(pipeline):
+        return _reconciled([*above, leaves], hierarchy)
     return _moved(above, leaves, hierarchy, scale=curator.scale(shares[-1]))
 
 

@@ -156,21 +156,10 @@ class Pipeline:
             post=post,
             groups=groups,
             error=estimated.error,
-            epsilon=curator.epsilon,
-            charges=curator.spent,
-            unit=curator.unit,
-            sensitivity=curator.sensitivity,
             method=self.name,
             parameters=self.describe(workload, estimated),
             provenance=provenance or {},
-            versions={
-                "dphist": __version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            simulated=curator.is_simulated,
-            id=curator.release,
+            **origin(curator),
         )
 
     def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:
@@ -203,6 +192,24 @@ class Pipeline:
             "workload": workload.to_dict(),
             **({"found": {"choice": self.choice}} if self.choice else {}),
         }
+
+
+def origin(curator: Curator) -> dict[str, Any]:
+    """Return what every release says of its charge, of whom it protects, and of what made it and when."""
+    return {
+        "epsilon": curator.epsilon,
+        "charges": curator.spent,
+        "unit": curator.unit,
+        "sensitivity": curator.sensitivity,
+        "versions": {
+            "dphist": __version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "simulated": curator.is_simulated,
+        "id": curator.release,
+    }
 
 
 def _spent(curator: Curator) -> Fraction:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dphist._common import __version__
 from dphist.domain import Domain
 from dphist.domain.groups import frozen
 from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
 from dphist.errors import UsageError
 from dphist.methods.levels import make_shares, run_levels, upper_method
 from dphist.methods.memory import refuse_what_does_not_fit
+from dphist.methods.pipeline import origin
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.plan import Plan
 from dphist.privacy.curator import Curator
@@ -108,10 +106,6 @@ class GroupedPlan(Plan):
             levels=levels,
             shares=self.shares,
             post=self.post,
-            epsilon=curator.epsilon,
-            charges=curator.spent,
-            unit=curator.unit,
-            sensitivity=curator.sensitivity,
             method=self.pipeline.name,
             parameters=self.pipeline.describe(self.queries)
             | {
@@ -120,8 +114,5 @@ class GroupedPlan(Plan):
                 }
             },
             provenance=provenance,
-            versions={"dphist": __version__, "numpy": np.__version__, "python": platform.python_version()},
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            simulated=curator.is_simulated,
-            id=curator.release,
+            **origin(curator),
         )

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from dphist._common.spent import Spent
-from dphist.domain import Domain, as_int, shown
+from dphist.domain import Domain, shown
 from dphist.domain.groups import Floats, Groups
 from dphist.domain.hierarchy import Hierarchy
-from dphist.errors import PrivacyError, UsageError
+from dphist.errors import UsageError
 from dphist.release import answers
 from dphist.release.plain import freeze
 from dphist.release.postprocess import POSTS, Post, present_levels
-from dphist.release.release import Estimate, Release
+from dphist.release.release import Estimate, Release, bounding_of, check_paid, stamped
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import ErrorModel, bounding
+from dphist.uncertainty.models import ErrorModel
 from dphist.uncertainty.reconciled import Reconciled
 
 if TYPE_CHECKING:
@@ -174,12 +174,7 @@ class GroupedRelease:
             raise UsageError("every group of the hierarchy needs a value for each of its bins.")
         if self.post not in POSTS:
             raise UsageError(f"there is no post={self.post!r}; it is one of {', '.join(POSTS)}.")
-        if not isinstance(self.epsilon, Fraction) or self.epsilon <= 0:
-            raise UsageError(f"a release's epsilon must be a Fraction above 0, not {self.epsilon!r}.")
-        if sum((charge.epsilon for charge in self.charges), Fraction(0)) > self.epsilon:
-            raise PrivacyError("the charges add up to more than the epsilon this release would state.")
-        if as_int(self.sensitivity, "the unit's sensitivity") < 1:
-            raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
+        check_paid(self.epsilon, self.charges, self.sensitivity)
         for name in _FROZEN:
             object.__setattr__(self, name, freeze(getattr(self, name), name))
 
@@ -277,7 +272,7 @@ class GroupedRelease:
     @property
     def bounding(self) -> str:
         """What the values are about if a unit may have more records than are counted, otherwise nothing."""
-        return bounding(self.sensitivity) if self.unit != "one record" or self.sensitivity > 1 else ""
+        return bounding_of(self.unit, self.sensitivity)
 
     # ---- handing out --------------------------------------------------------------------------------
 
@@ -425,10 +420,7 @@ class GroupedRelease:
         return Reconciled(base.errors[0], self.bins.n, factor)
 
     def _note(self, words: str) -> str:
-        from dphist.release.release import STAMP
-
-        about = f"{words.rstrip('.')}. {self.bounding}" if self.bounding else words
-        return f"{STAMP} {about}" if self.simulated else about
+        return stamped(words, self.bounding, simulated=self.simulated)
 
 
 def _remade(parts: dict[str, Any]) -> GroupedRelease:

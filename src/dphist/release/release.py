@@ -42,6 +42,27 @@ def _shown(number: float) -> str:
     return f"{round(number):,d}" if whole else f"{number:,.6g}"
 
 
+def check_paid(epsilon: object, charges: Sequence[Spent], sensitivity: object) -> None:
+    """Refuse a release whose statement of what it cost and whom it protects cannot be true."""
+    if not isinstance(epsilon, Fraction) or epsilon <= 0:
+        raise UsageError(f"a release's epsilon must be a Fraction above 0, not {epsilon!r}.")
+    if sum((charge.epsilon for charge in charges), Fraction(0)) > epsilon:
+        raise PrivacyError("the charges add up to more than the epsilon this release would state.")
+    if as_int(sensitivity, "the unit's sensitivity") < 1:
+        raise UsageError(f"the unit's sensitivity must be at least 1, not {sensitivity}.")
+
+
+def bounding_of(unit: str, sensitivity: int) -> str:
+    """Return the warning about the bias of contribution bounding; nothing if a unit is one record."""
+    return bounding(sensitivity) if unit != "one record" or sensitivity > 1 else ""
+
+
+def stamped(words: str, bounding: str, *, simulated: bool) -> str:
+    """Return what is said of an answer, with the warnings that go with its release."""
+    about = f"{words.rstrip('.')}. {bounding}" if bounding else words
+    return f"{STAMP} {about}" if simulated else about
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An answer with its confidence interval; ``low`` and ``high`` are None where no interval is known.
@@ -122,12 +143,7 @@ class Release:
             raise UsageError(f"there is no post={self.post!r}. {did_you_mean(str(self.post), POSTS)}")
         if self.groups.n != self.domain.n:
             raise UsageError(f"the domain has {self.domain.n} bins and the groups {self.groups.n}.")
-        if not isinstance(self.epsilon, Fraction) or self.epsilon <= 0:
-            raise UsageError(f"a release's epsilon must be a Fraction above 0, not {self.epsilon!r}.")
-        if sum((charge.epsilon for charge in self.charges), Fraction(0)) > self.epsilon:
-            raise PrivacyError("the charges add up to more than the epsilon this release would state.")
-        if as_int(self.sensitivity, "the unit's sensitivity") < 1:
-            raise UsageError(f"the unit's sensitivity must be at least 1, not {self.sensitivity}.")
+        check_paid(self.epsilon, self.charges, self.sensitivity)
         raw = raw.ravel()
         raw.flags.writeable = False
         object.__setattr__(self, "raw", raw)
@@ -200,7 +216,7 @@ class Release:
     @property
     def bounding(self) -> str:
         """The warning about the bias of contribution bounding; empty if a unit is one record."""
-        return bounding(self.sensitivity) if self.unit != "one record" or self.sensitivity > 1 else ""
+        return bounding_of(self.unit, self.sensitivity)
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -488,8 +504,7 @@ class Release:
         return Estimate(value, value - margin, value + margin, level, note)
 
     def _note(self, words: str) -> str:
-        about = f"{words.rstrip('.')}. {self.bounding}" if self.bounding else words
-        return f"{STAMP} {about}" if self.simulated else about
+        return stamped(words, self.bounding, simulated=self.simulated)
 
 
 def _read_only(array: Floats) -> Floats:
