@@ -74,7 +74,8 @@ def test_reconciling_is_dense_least_squares_for_any_strategy(seed):
     wanted, covariance = dense(parents, tops, v, y, q)
     found = levels.reconcile(parents, v, y)
     matrices = leaves_below(parents, tops)
-    assert np.abs(found[-1] - wanted).max() <= levels.GRID / 2 + 1e-9
+    assert np.abs(found[-1] - wanted).max() <= levels.GRID + 1e-9
+    assert np.abs(np.cumsum(found[-1] - wanted, axis=1)).max() <= levels.GRID / 2 + 1e-9
     for add, rows in zip(matrices, found, strict=True):
         assert np.array_equal(rows, add @ found[-1])
     n = len(q)
@@ -87,6 +88,16 @@ def test_reconciling_is_dense_least_squares_for_any_strategy(seed):
         picked = np.kron(weights[None], np.eye(n))
         h = levels.set_variance(parents, v, weights)
         np.testing.assert_allclose(picked @ covariance @ picked.T, h * q, rtol=1e-7, atol=1e-12)
+
+
+def test_bins_that_share_a_value_do_not_add_up_their_rounding():
+    shared = np.full((50, 400), 0.3) + np.arange(50)[:, None] / 1000
+    found = levels.on_grid(shared)
+    assert np.array_equal(found * 16, np.rint(found * 16))
+    assert np.abs(found - shared).max() <= levels.GRID
+    sums = np.cumsum(found - shared, axis=1)
+    assert np.abs(sums).max() <= levels.GRID / 2 + 1e-9  # bin by bin it would be 5
+    assert np.array_equal(levels.on_grid(found), found)
 
 
 def test_what_was_not_measured_is_ignored_whatever_stands_there():

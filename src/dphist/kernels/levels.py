@@ -96,10 +96,17 @@ def reconcile(
 
 
 def on_grid(values: Floats) -> Floats:
-    """Return values rounded to a power of two, so coarse that none of their sums is ever rounded."""
-    whole = float(np.abs(values).sum()) + values.size * GRID
+    """Return rows of values rounded to a power of two, so coarse that none of their sums is ever rounded.
+
+    The running sums of a row are rounded, so that every range of it is off by one step at most. Bins that
+    share one value would otherwise be off alike, and ranges by as much as their bins together.
+    """
+    whole = float(np.abs(values).sum()) + 2 * values.size * GRID
     step = max(GRID, 2.0 ** (math.frexp(whole)[1] - 52))
-    rounded: Floats = np.rint(values / step)
+    rounded: Floats = np.cumsum(values, axis=-1)
+    rounded /= step
+    np.rint(rounded, out=rounded)
+    rounded[..., 1:] -= rounded[..., :-1].copy()
     rounded *= step
     rounded += 0.0  # no negative zeros
     return rounded
