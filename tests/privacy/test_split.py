@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import copy
 import itertools
+import os
+import pickle
+import threading
 from fractions import Fraction
 from pathlib import Path
 
@@ -150,6 +155,103 @@ def test_the_groups_come_once_and_none_can_spend_twice():
     first.measure(Groups.whole(2), share=ALL)
     with pytest.raises(PrivacyError, match="is used or taken"):
         first.measure(Groups.whole(2), share=Fraction(1, 100))
+
+
+def forked(act) -> str:
+    """Return what an act in a forked process says: the name of its error, or what it returned."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = act()
+        except Exception as error:
+            said = type(error).__name__
+        os.write(write, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        return pipe.read()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_gets_no_group():
+    parts = curator(np.ones((3, 2), int)).split(Groups.singletons(3), share=ALL)
+    first = next(parts)
+
+    def draw(part) -> str:
+        part.measure(Groups.whole(2), share=ALL)
+        return "drawn"
+
+    assert forked(lambda: draw(next(parts))) == "PrivacyError"  # not made yet
+    assert forked(lambda: draw(first)) == "PrivacyError"  # made already
+    assert [draw(part) for part in (first, *parts)] == ["drawn"] * 3
+
+
+def test_rows_that_are_altered_later_move_no_group():
+    x = np.arange(8).reshape(4, 2)
+    rows = Groups(np.array([0, 1, 2, 4]), np.array([3, 2, 1, 0]))
+    parts = curator(x, epsilon=10**6).split(rows, share=ALL)
+    found = [next(parts)]
+    for array, now in ((rows.starts, [0, 2, 3, 4]), (rows.order, [3, 3, 3, 3])):
+        array.flags.writeable = True
+        array[:] = now
+    found += parts
+    told = [part.measure(Groups.singletons(2), share=ALL).values.tolist() for part in found]
+    assert told == [[6, 7], [4, 5], [2, 4]]
+
+
+def test_a_copy_of_a_part_draws_on_the_same_charge_and_none_is_pickled():
+    parts = curator(np.ones((2, 2), int)).split(EACH, share=ALL)
+    first = next(parts)
+    for make in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyError):
+            make(first)
+    with pytest.raises(TypeError):
+        copy.copy(parts)
+    copy.copy(first).measure(Groups.whole(2), share=ALL)
+    with pytest.raises(PrivacyError, match="is used or taken"):
+        first.measure(Groups.whole(2), share=ALL)
+
+
+def test_a_refused_question_costs_a_part_nothing_and_threads_share_what_it_has():
+    (part,) = curator(np.ones((1, 3), int)).split(Groups.whole(1), share=ALL)
+    with pytest.raises(UsageError):
+        part.measure(Groups.whole(5), share=ALL)
+    drawn = []
+
+    def draw() -> None:
+        with contextlib.suppress(PrivacyError):
+            drawn.append(part.measure(Groups.whole(3), share=HALF))
+
+    threads = [threading.Thread(target=draw) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == 2
+
+
+def test_threads_that_take_groups_by_turns_get_each_once():
+    parts = curator(np.arange(400).reshape(200, 2), epsilon=10**6).split(Groups.singletons(200), share=ALL)
+    found = []
+
+    def take() -> None:
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+            except ValueError:  # another thread is taking one
+                continue
+            found.append(part.measure(Groups.singletons(2), share=ALL).values.tolist())
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [[2 * i, 2 * i + 1] for i in range(200)]
 
 
 class Overlapping(Groups):

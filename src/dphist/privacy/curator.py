@@ -382,6 +382,7 @@ class Curator:
             raise UsageError("to split takes a grid, and a partition of the bins of its first axis.")
         many = rows.k if summed else rows.n
         purpose = f"{many:,} disjoint groups, each" if many > 1 else "one group"
+        rows = Groups(rows.starts, rows.order)  # a copy: what is read later is a partition still
         charges = self.__charge.each(share, rows.k, purpose)
         share = exact_share(share)
         self.__spent.append(Spent(purpose, share, self.epsilon * share))

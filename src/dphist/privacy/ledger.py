@@ -131,16 +131,23 @@ class Charge:
         """
         taken = self.take(share, purpose)
         epsilon = taken.use()  # nobody can draw with it besides
-        return (Charge(epsilon, self.dataset, purpose, self.release, _SEAL) for _ in range(size))
+        return (taken._one_of_many(epsilon) for _ in range(size))  # noqa: SLF001 - of this class
+
+    def _one_of_many(self, epsilon: Fraction) -> Charge:
+        self._refuse_another_process()  # a fork copies the iterator, and both could hand out the same groups
+        return Charge(epsilon, self.dataset, self.purpose, self.release, _SEAL)
 
     def use(self) -> Fraction:
         """Return the epsilon to draw with, once."""
         self._spend(Fraction(1), "cannot be used")
         return self.epsilon
 
-    def _spend(self, share: Fraction, refusal: str) -> None:
+    def _refuse_another_process(self) -> None:
         if os.getpid() != self._process:  # a fork copies the charge, too
             raise PrivacyError(f"{self!r} was made by another process: charge in the process that draws.")
+
+    def _spend(self, share: Fraction, refusal: str) -> None:
+        self._refuse_another_process()
         with self._lock:
             gone = sum(self._taken, Fraction(0))
             if gone + share > 1:
