@@ -122,7 +122,7 @@ def test_a_bad_epsilon_is_refused_and_charged_to_nobody(epsilon):
         (dict(bins="auto"), PrivacyError, "leaks"),
         (dict(), UsageError, "bins is needed"),
         (dict(bins=0, range=(0, 1)), UsageError, "at least 1"),
-        (dict(bins=2, range=(0, 1), categories=["a"]), UsageError, "not both"),
+        (dict(bins=2, range=(0, 1), categories=["a"]), UsageError, "leave one out"),
         (dict(bins=2, range=(0, 1), method="identiy"), UsageError, "Did you mean 'identity'"),
         (dict(bins=2, range=(0, 1), workload="rangs"), UsageError, "ranges"),
         (dict(bins=2, range=(0, 1), workload=[(0, 9)]), UsageError, "queries"),

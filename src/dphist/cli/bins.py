@@ -4,91 +4,147 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dphist.cli.common import to_float, to_whole
-from dphist.errors import PrivacyError, UsageError
+from dphist.cli.common import say, to_float, to_whole
+from dphist.errors import UsageError
+
+if TYPE_CHECKING:
+    from dphist.cli.options import Axes, Groups
+    from dphist.domain import Domain
+    from dphist.domain.declare import Spell
+
+_OF_AN_AXIS = ("bins", "range", "every", "integers", "log", "categories", "other", "null")
 
 
-def check_flags(
-    column: str | None,
-    y_column: str | None,
-    y_bins: str | None,
-    y_range: tuple[str, str] | None,
-) -> None:
-    """Refuse options that contradict each other, naming them as on the command line."""
-    if column is None:
+def check_columns(axes: Axes) -> None:
+    """Refuse bins without the columns that are to be counted."""
+    if axes.column is None:
         raise UsageError("--column is needed: the column to count, or an SQL expression of columns.")
-    grid = {"--y-column": y_column, "--y-bins": y_bins, "--y-range": y_range}
-    missing = [flag for flag, value in grid.items() if value is None]
-    if missing and len(missing) < len(grid):
-        raise UsageError(f"a grid needs --y-column, --y-bins and --y-range; add {' and '.join(missing)}.")
+    if axes.y_column is None and _declared(axes, "y_"):
+        raise UsageError(f"--y-column is needed with {flags(axes, 'y_')[0]}: the second column of a grid.")
 
 
-def make_bins(
-    bins: str | None,
-    span: tuple[str, str] | None,
-    categories: str | None,
-    y_bins: str | None,
-    y_span: tuple[str, str] | None,
-) -> dict[str, Any]:
-    """Return the bins of a plan from the options that were given."""
-    from dphist.domain import Domain, make_axis
+def make_bins(axes: Axes) -> dict[str, Any]:
+    """Return the domain, the columns and the time zone of a plan."""
+    grid = axes.column is not None and axes.y_column is not None
+    return {
+        "bins": make_domain(axes),
+        "column": (axes.column, axes.y_column) if grid else axes.column,
+        "timezone": axes.timezone,
+    }
 
-    given = [o for o, v in (("--bins", bins), ("--categories", categories)) if v]
-    if len(given) != 1:
-        raise UsageError(
-            "say what the bins are with exactly one of --bins N --range LO HI, --bins EDGES or --categories"
-            + (f"; you gave {' and '.join(given)}." if given else ".")
+
+def make_domain(axes: Axes) -> Domain:
+    """Return the bins that the options declare; a grid, if any of them is about a second axis."""
+    from dphist.domain import Domain, declared_axis
+
+    grid = axes.y_column is not None or _declared(axes, "y_")
+    return Domain(
+        tuple(
+            declared_axis(_declaration(axes, prefix), _spelled(prefix))
+            for prefix in (("", "y_") if grid else ("",))
         )
-    edges = bins if bins and "," in bins else None
-    if span is None and bins and not edges:
-        raise UsageError(
-            "--range LO HI is needed with --bins: the smallest and largest possible value, from public "
-            "knowledge, such as --range 0 120. A range read off the data would leak a record."
-        )
-    if span is not None and (edges or categories):
-        what = f"{given[0]} {edges or categories}"
-        raise UsageError(f"--range goes with a number of --bins; {what} already says where the bins are.")
-    if edges:
-        x: dict[str, Any] = {"bins": [to_float(e, "--bins") for e in _row(edges, "--bins")]}
-    elif categories:
-        x = {"categories": _row(categories, "--categories")}
-    else:
-        x = {"bins": to_whole(bins or "", "--bins"), "range": _span(span)}
-    if y_bins is None:
-        return x
-    if "categories" in x:
-        raise UsageError(
-            "a grid on the command line needs numeric bins; histogram2d in Python has labels too."
-        )
-    y = make_axis(to_whole(y_bins, "--y-bins"), _span(y_span))
-    return {"bins": Domain((make_axis(x["bins"], x.get("range")), y))}
+    )
 
 
-def make_groups(
-    by: str | None, groups: str | None, other: str | None, importances: list[str] | None
-) -> dict[str, Any]:
-    """Return what a plan by group needs besides; nothing if no option asks for groups."""
-    if by is None:
-        if groups or other or importances:
-            raise UsageError("--groups, --other and --importance go with --by, the column of groups.")
-        return {}
-    if groups is None:
+def make_groups(groups: Groups, axes: Axes) -> tuple[dict[str, Any], Axes]:
+    """Return what a plan by group needs besides, if anything, and the options of its bins."""
+    from dphist.domain.declare import sort_other
+
+    if groups.by is None:
+        if groups.groups or groups.group_other or groups.importance:
+            raise UsageError("--groups, --group-other and --importance go with --by, the column of groups.")
+        return {}, axes
+    if groups.groups is None:
         raise UsageError(
             "--by needs --groups: a file of all groups, one per line, from public knowledge. Groups that are "
             "read off the data would tell who is in it."
         )
-    names = _row(by, "--by")
-    is_file = Path(groups).exists() or "," not in groups
-    weights = dict(_weight(text) for text in importances or ())
+    other, group_other = sort_other(axes.categories, axes.other, groups.group_other)
+    names = _row(groups.by, "--by")
+    weights = dict(_weight(text) for text in groups.importance or ())
     return {
         "by": names[0] if len(names) == 1 else tuple(names),
-        "groups": groups if is_file else _row(groups, "--groups"),
-        "other": other,
+        "groups": _labels(groups.groups, "--groups"),
+        "group_other": group_other,
         "importances": weights or None,
-    }
+    }, replace(axes, other=other)
+
+
+def say_what_is_short(domain: Domain) -> None:
+    """Tell of a last bin of time that is shorter than the others."""
+    for axis in domain.axes:
+        if axis.kind == "instants" and axis.is_cut_short:  # type: ignore[union-attr]
+            end = axis.moments()[-1]  # type: ignore[union-attr]
+            say(f"note: the last bin, {axis.names()[-1]}, is shorter than the others: --range ends at {end}.")
+
+
+def words(bundle: Any) -> list[str]:
+    """Return the options of a bundle as they are written on the command line, those that were given."""
+    said: list[str] = []
+    for field in fields(bundle):
+        value, flag = getattr(bundle, field.name), f"--{field.name.replace('_', '-')}"
+        if value == field.default:
+            continue
+        if isinstance(value, list):
+            said += [word for each in value for word in (flag, each)]
+        else:
+            parts = [] if value is True else value if isinstance(value, tuple) else (str(value),)
+            said += [flag, *parts]
+    return said
+
+
+def flags(axes: Axes, prefix: str) -> list[str]:
+    """Return the options of one axis that were given, by their names."""
+    return [f"--{prefix}{key}".replace("_", "-") for key in _declared(axes, prefix)]
+
+
+def _declared(axes: Axes, prefix: str) -> list[str]:
+    return [key for key in _OF_AN_AXIS if getattr(axes, prefix + key) is not None]
+
+
+def _declaration(axes: Axes, prefix: str) -> dict[str, Any]:
+    """Return the declaration of one axis, as plain values."""
+    said = {key: getattr(axes, prefix + key) for key in _declared(axes, prefix)}
+    flag = _spelled(prefix)
+    if "bins" in said:
+        text = said["bins"]
+        is_list = "," in text
+        said["bins"] = (
+            [to_float(e, flag("bins")) for e in _row(text, flag("bins"))]
+            if is_list
+            else to_whole(text, flag("bins"))
+        )
+    if "range" in said and "every" not in said:
+        said["range"] = tuple(_number_or_text(end) for end in said["range"])
+    if "integers" in said:
+        said["integers"] = tuple(to_whole(end, flag("integers")) for end in said["integers"])
+    if "log" in said:
+        said["log"] = tuple(to_float(end, flag("log")) for end in said["log"])
+    if "categories" in said:
+        said["categories"] = _labels(said["categories"], flag("categories"))
+    return said | {"timezone": axes.timezone}
+
+
+def _spelled(prefix: str) -> Spell:
+    """Return how the keys of a declaration are written as options."""
+
+    def spell(key: str, *values: Any) -> str:
+        own = key in _OF_AN_AXIS
+        flag = f"--{prefix if own else ''}{key}".replace("_", "-")
+        return " ".join([flag, *(shlex.quote(str(value)) for value in values)])
+
+    return spell
+
+
+def _labels(text: str, name: str) -> str | list[str]:
+    """Return the labels of a line of CSV; or the name of a file, which has neither commas nor quotes."""
+    is_file = Path(text).exists() if len(text) < 1000 else False
+    return text if is_file or not re.search('[,"\n]', text) else _row(text, name)
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -112,21 +168,8 @@ def _row(text: str, name: str) -> list[str]:
     return cells
 
 
-def _span(span: tuple[str, str] | None) -> tuple[float, float] | None:
-    return None if span is None else (_end(span[0]), _end(span[1]))
-
-
-def _end(text: str) -> float:
-    if text.casefold() in {"auto", "min", "max", "data"}:
-        raise PrivacyError(
-            f"--range {text} would be read off the data, which leaks a record. Give two numbers from public "
-            "knowledge: a form's limits, a law, a code book. Records beyond them are dropped, or counted in "
-            "the end bins with --outside clip."
-        )
-    if re.match(r"[0-9]{4}-[0-9]{2}|[0-9]{1,2}[./][0-9]{1,2}[./]", text):
-        raise UsageError(
-            f"--range takes numbers, not the date {text!r}. Bins of time are made in Python: "
-            'bins=dphist.Instants("2024-01-01", "2025-01-01", freq="1mo"). Or count a number of the '
-            "date, such as --column 'EXTRACT(MONTH FROM visited)' --bins 12 --range 1 13."
-        )
-    return to_float(text, "--range")
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

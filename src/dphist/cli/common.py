@@ -39,6 +39,14 @@ HOW_TO_JOIN = {
 class Command(TyperCommand):
     """A command whose flags are listed without a type, and whose options are given once."""
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option of help, in the last panel where there are several."""
+        found = super().get_help_option(ctx)
+        panels = [getattr(p, "rich_help_panel", None) for p in self.params if not getattr(p, "hidden", False)]
+        if found is not None and panels and panels[-1] is not None:
+            found.rich_help_panel = panels[-1]
+        return found
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; refuse a repeated option that takes one value."""
         args = self._renamed(ctx, args)

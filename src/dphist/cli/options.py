@@ -1,65 +1,130 @@
-"""The options that select records and declare bins, shared by the commands that read data."""
+"""The options that several commands share, in bundles: a command takes a bundle as one parameter.
+
+``@bundled`` gives the command the options of each bundle among its parameters, one by one::
+
+    @bundled
+    def publish(data: Data, axes: Axes, reading: Reading, person: Person) -> None: ...
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
+DATA, BINS, PRIVACY, OUTPUT = "Data", "Bins", "Privacy", "Output"  # the panels of a command's help
+
+
+def option(panel: str, help: str, metavar: str | None = None, *names: str, hidden: bool = False) -> Any:
+    """Return an option of a panel; defaults are said in its text."""
+    return typer.Option(
+        *names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, hidden=hidden
+    )
+
+
+def _y(of: str, metavar: str | None = None) -> Any:
+    """Return an option of a grid's second axis, which is as that of the first."""
+    return option(BINS, f"As --{of}, for --y-column.", metavar, hidden=True)
+
+
+Word: TypeAlias = str | None
+Pair: TypeAlias = tuple[str, str] | None
 Data = Annotated[
-    str, typer.Argument(help="CSV, TSV, JSON lines, Parquet or a database; a file, a glob or a folder.")
+    str,
+    typer.Argument(help="The records: a file, a glob, a folder, or -"),
 ]
-Column = Annotated[str | None, typer.Option(help="Column to count, or an SQL expression of columns.")]
-Bins = Annotated[str | None, typer.Option(help="Number of equal bins, with --range; or edges: 0,18,65,120")]
-Range = Annotated[
-    tuple[str, str] | None,
-    typer.Option(
-        "--range", metavar="LO HI", help="Smallest and largest possible value, from public knowledge."
-    ),
-]
-YColumn = Annotated[str | None, typer.Option(help="Second column, for a two-dimensional histogram.")]
-YBins = Annotated[str | None, typer.Option(help="Number of bins of the second column.")]
-YRange = Annotated[tuple[str, str] | None, typer.Option(metavar="LO HI", help="Range of the second column.")]
-Labels = Annotated[str | None, typer.Option(help='Labels to count, as a line of CSV: red,green,"blue, dark"')]
-Where = Annotated[str | None, typer.Option(help="Count only records that meet this SQL condition.")]
-Beyond = Annotated[str, typer.Option(help="What happens to records outside the range: drop or clip.")]
-Unit = Annotated[
-    str | None,
-    typer.Option(help="Column that identifies a person, who is then protected; default: one record."),
-]
-MaxContributions = Annotated[
-    int, typer.Option(help="Number of records counted per person; the others are left out.")
-]
-Table = Annotated[str | None, typer.Option(help="Table or SELECT, when DATA is a database file.")]
-TimeZone = Annotated[
-    str | None, typer.Option(help="Time zone of expressions in --where and --column; default UTC.")
-]
-WellFormed = Annotated[
-    bool,
-    typer.Option(
-        "--well-formed",
-        help="Declare that a correct program wrote every record: allows newlines in quotes, JSON arrays.",
-    ),
-]
-Encoding = Annotated[str, typer.Option(help="Encoding of text files, such as latin-1 or utf-16.")]
-Decimal = Annotated[str, typer.Option(metavar="MARK", help="Decimal mark of numbers in CSV: . or ,")]
-By = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="One histogram per group: the column that names it, or levels from the top: region,hospital",
-    ),
-]
-GroupList = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="The groups, which are public: a file with one per line (groups above it first, separated by "
-        "tabs), or labels as a line of CSV.",
-    ),
-]
-Other = Annotated[str | None, typer.Option(metavar="LABEL", help="A group for records of all other groups.")]
-Importance = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LEVEL=W", help="How much errors of a level count; repeat it. Default 0.1 above."),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What is counted, and into which bins: `dphist.domain.declare` on the command line."""
+
+    column: Annotated[Word, option(DATA, "Column to count, or an SQL expression.", "NAME")] = None
+    bins: Annotated[Word, option(BINS, "Number of equal bins, or edges: 0,18,65,120", "N")] = None
+    range: Annotated[Pair, option(BINS, "Least and greatest possible value; public.", "LO HI")] = None
+    every: Annotated[Word, option(BINS, "Bins of time: hour, day, week, month, ...", "STEP")] = None
+    integers: Annotated[Pair, option(BINS, "A bin per integer, both ends included.", "LO HI")] = None
+    log: Annotated[Pair, option(BINS, "--bins of equal ratio, such as --log 1 1e6.", "LO HI")] = None
+    categories: Annotated[Word, option(BINS, "Labels: A,B,C or a file, one per line.", "LABELS")] = None
+    other: Annotated[Word, option(BINS, "A bin for all other labels; its name.", "LABEL")] = None
+    null: Annotated[Word, option(BINS, "A bin for records without a label; its name.", "LABEL")] = None
+    timezone: Annotated[Word, option(BINS, "Of times: UTC (default), Europe/Berlin, ...", "ZONE")] = None
+    y_column: Annotated[Word, option(BINS, "Second axis; also --y-bins, --y-every, ...", "NAME")] = None
+    y_bins: Annotated[Word, _y("bins", "N")] = None
+    y_range: Annotated[Pair, _y("range", "LO HI")] = None
+    y_every: Annotated[Word, _y("every", "STEP")] = None
+    y_integers: Annotated[Pair, _y("integers", "LO HI")] = None
+    y_log: Annotated[Pair, _y("log", "LO HI")] = None
+    y_categories: Annotated[Word, _y("categories", "LABELS")] = None
+    y_other: Annotated[Word, _y("other", "LABEL")] = None
+    y_null: Annotated[Word, _y("null", "LABEL")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """One histogram for each of some groups."""
+
+    by: Annotated[Word, option(BINS, "A histogram per group: column, or levels.", "COLUMN")] = None
+    groups: Annotated[Word, option(BINS, "The groups: A,B,C or a file, one per line.", "FILE")] = None
+    group_other: Annotated[Word, option(BINS, "A group for all others.", "LABEL")] = None
+    importance: Annotated[
+        list[str] | None, option(BINS, "Weight of a level's errors; repeat it.", "LEVEL=W")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Which records are counted, and how they are read."""
+
+    where: Annotated[Word, option(DATA, "Count only records that meet this condition.", "SQL")] = None
+    table: Annotated[Word, option(DATA, "Table or SELECT, if DATA is a database.", "NAME")] = None
+    format: Annotated[Word, option(DATA, "Of standard input: csv (default), tsv, jsonl.", "NAME")] = None
+    encoding: Annotated[str, option(DATA, "Of text; latin-1, utf-16, ... Default: utf-8.", "NAME")] = "utf-8"
+    decimal: Annotated[str, option(DATA, "Decimal mark in CSV: . (default) or ,", "MARK")] = "."
+    well_formed: Annotated[
+        bool, option(DATA, "A correct program wrote every record.", None, "--well-formed")
+    ] = False
+    outside: Annotated[str, option(DATA, "Records beyond the range: drop (default) or clip.", "HOW")] = "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """Who is protected."""
+
+    unit: Annotated[Word, option(PRIVACY, "Column of the person who is protected.", "COLUMN")] = None
+    max_contributions: Annotated[int, option(PRIVACY, "Records counted per person; default 1.", "N")] = 1
+
+
+def bundled(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose bundles are spread out into their options."""
+    hints = get_type_hints(command, include_extras=True)
+    spread: list[inspect.Parameter] = []
+    bundles: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not is_dataclass(kind):
+            spread.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind))
+            continue
+        bundles[name] = kind
+        inner = get_type_hints(kind, include_extras=True)
+        spread += [
+            inspect.Parameter(
+                f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name]
+            )
+            for f in fields(kind)
+        ]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        made = {
+            name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in bundles.items()
+        }
+        command(**given, **made)
+
+    call.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
+    return call

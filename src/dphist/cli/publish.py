@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dphist.cli import options
-from dphist.cli.bins import check_flags, make_bins, make_groups
-from dphist.cli.common import Interrupted, JsonFlag, amount, say, show, show_release
+from dphist.cli.bins import check_columns, make_bins, make_groups, say_what_is_short
+from dphist.cli.common import Interrupted, amount, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
+from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_free, check_places
+from dphist.cli.stream import check_format, read_as, spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, is_interrupt
 from dphist.kernels import noticing
@@ -34,92 +36,59 @@ if TYPE_CHECKING:
     from dphist.release import Release
 
 
+@bundled
 def publish(
     data: options.Data,
-    epsilon: Annotated[str, typer.Option(help="The privacy budget of this release, such as 0.5 or 1/3.")],
-    column: options.Column = None,
-    bins: options.Bins = None,
-    range_: options.Range = None,
-    y_column: options.YColumn = None,
-    y_bins: options.YBins = None,
-    y_range: options.YRange = None,
-    categories: options.Labels = None,
-    by: options.By = None,
-    groups: options.GroupList = None,
-    other: options.Other = None,
-    importance: options.Importance = None,
-    where: options.Where = None,
-    outside: options.Beyond = "drop",
-    unit: options.Unit = None,
-    max_contributions: options.MaxContributions = 1,
-    method: Annotated[str, typer.Option(help="Name of a method; dphist methods lists them.")] = "identity",
+    axes: options.Axes,
+    groups: options.Groups,
+    reading: options.Reading,
+    epsilon: Annotated[str, option(PRIVACY, "Privacy budget: 0.5", "E")],
+    person: options.Person,
+    method: Annotated[str, option(PRIVACY, "Default: identity; see dphist methods.", "NAME")] = "identity",
     calibrate: Annotated[
         str | None,
-        typer.Option(
-            metavar="FRACTION",
-            help="Fraction of epsilon spent on measuring bias, to get intervals for grouped bins. Default: "
-            "0.05 for methods that group bins; 0 measures nothing.",
-        ),
+        option(PRIVACY, "Part of epsilon for measuring bias.", "PART"),
     ] = None,
-    workload: Annotated[
-        str, typer.Option(help="The queries that matter, such as points or ranges.")
-    ] = "points",
-    post: Annotated[
-        str,
-        typer.Option(help="Post-processing of the values: none, nonneg or integer; the raw values are kept."),
-    ] = "none",
-    table: options.Table = None,
-    timezone: options.TimeZone = None,
-    well_formed: options.WellFormed = False,
-    encoding: options.Encoding = "utf-8",
-    decimal: options.Decimal = ".",
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger file, created with: dphist ledger create")
-    ] = None,
-    dataset: Annotated[str, typer.Option(help="Dataset that is charged in the ledger.")] = "default",
-    out: Annotated[Path | None, typer.Option(help="File for the release: .json, .csv or .parquet.")] = None,
+    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    ledger: Annotated[Path | None, option(PRIVACY, "Made with: dphist ledger create", "FILE")] = None,
+    dataset: Annotated[str, option(PRIVACY, "Whom the ledger charges; default.", "NAME")] = "default",
+    post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",
+    out: Annotated[Path | None, option(OUTPUT, "The release: .json, .csv or .parquet.", "FILE")] = None,
+    plot: Annotated[Path | None, option(OUTPUT, "Its picture: .png, .svg or .html.", "FILE")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let --out and --plot replace existing files.")
+        bool, option(OUTPUT, "Let --out and --plot replace files.", None, "--overwrite")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .html.")] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Check options, method, output files and ledger; reads no data, spends nothing.",
-        ),
+        bool, option(OUTPUT, "Read no data, spend nothing; check the rest.", None, "--dry-run")
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: Annotated[bool, option(OUTPUT, "Print the result as JSON.", None, "--json")] = False,
 ) -> None:
-    """Publish a private histogram of DATA."""
+    """Publish a private histogram of DATA: CSV, TSV, JSON lines, Parquet or a database; - is standard input.
+
+    Bins come from public knowledge, never from the data. docs/shell.md has an example of each kind.
+    """
     from dphist.planning import plan as api
     from dphist.planning.grouped import GroupedPlan
     from dphist.release import fresh_name
 
-    check_flags(column, y_column, y_bins, y_range)
-    grouped = make_groups(by, groups, other, importance)
+    check_columns(axes)
+    grouped, axes = make_groups(groups, axes)
     make_plan = GroupedPlan if grouped else api.Plan
     plan = make_plan(
-        **make_bins(bins, range_, categories, y_bins, y_range),
+        **make_bins(axes),
         **grouped,
         epsilon=epsilon,
-        column=(column, y_column) if column is not None and y_column is not None else column,
-        where=where,
-        outside=outside,  # type: ignore[arg-type]
-        unit=unit,
-        max_contributions=max_contributions,
+        **read_as(reading),
+        **vars(person),
         method=method,
         calibrate=calibrate,
         workload=workload,
         post=post,  # type: ignore[arg-type]
-        table=table,
-        timezone=timezone,
-        well_formed=well_formed,
-        encoding=encoding,
-        decimal=decimal,
     )
+    say_what_is_short(plan.domain)
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
+    check_format(data, reading.format)
     account, target = ledger_path(ledger), Path("release.json") if out is None else out
     fresh = may_make(account, named=ledger)
     check_places(data, account, target, plot)
@@ -142,7 +111,8 @@ def publish(
     book = api.UnmadeLedger(make) if fresh else books[0]
     try:
         _prepare(plan, plot)
-        release: Any = plan.release(data, ledger=book, dataset=dataset)
+        with spooled(data, reading.format) as source:
+            release: Any = plan.release(source, ledger=book, dataset=dataset)
         with _undisturbed():
             saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
             if out is not None and done and saved != out:

@@ -13,10 +13,12 @@ from dphist.domain.axes import (
     cut,
     shown,
 )
-from dphist.domain.domain import Axis, Domain, clock_zone, make_axis
+from dphist.domain.declare import KEYS, declaration, declared_axis, make_axis
+from dphist.domain.domain import Axis, Domain, clock_zone
 from dphist.domain.instants import NEEDS_ZONE, Instants
 
 __all__ = [
+    "KEYS",
     "MAX_BINS",
     "NEEDS_ZONE",
     "Axis",
@@ -30,6 +32,8 @@ __all__ = [
     "as_int",
     "clock_zone",
     "cut",
+    "declaration",
+    "declared_axis",
     "make_axis",
     "shown",
 ]

@@ -25,6 +25,7 @@ from dphist.errors import UsageError
 
 Outside: TypeAlias = Literal["drop", "clip"]
 MAX_BINS = 1 << 27  # sanity limit: counts of 2**27 bins take 1 GiB
+_OTHER, _NULL = "(other)", "(null)"  # what these bins are called if they have no other name
 _FEW = 3  # up to this many values are written by hand; more could be records passed by mistake
 
 
@@ -43,7 +44,7 @@ class Regular:
     bins: int
 
     def __post_init__(self) -> None:
-        lo, hi = _number(self.lo, "the range's low end"), _number(self.hi, "the range's high end")
+        lo, hi = as_number(self.lo, "the range's low end"), as_number(self.hi, "the range's high end")
         bins = as_int(self.bins, "bins")
         if bins < 1:
             raise UsageError(f"bins must be at least 1, not {bins}.")
@@ -93,10 +94,13 @@ class Variable:
     edges: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.edges).ravel().tolist()
+        given = _flat(self.edges)
         few = len(given) <= _FEW
         edges = np.array(
-            [_number(e, "an edge" if few else f"edge number {i + 1}", quote=few) for i, e in enumerate(given)]
+            [
+                as_number(e, "an edge" if few else f"edge number {i + 1}", quote=few)
+                for i, e in enumerate(given)
+            ]
         )
         _check_edges(edges)
         object.__setattr__(self, "edges", frozen(edges))
@@ -174,14 +178,16 @@ class Integers:
 class Categories:
     """One bin per declared label; ``other`` adds a bin for undeclared labels, ``null`` one for nulls.
 
-    >>> dphist.Categories(["red", "green"], other=True).names()
-    ['red', 'green', '(other)']
+    Each of the two is True, or the name of its bin.
+
+    >>> dphist.Categories(["red", "green"], other=True, null="unknown").names()
+    ['red', 'green', '(other)', 'unknown']
     """
 
     kind: ClassVar[str] = "categories"
     labels: tuple[str, ...]
-    other: bool = False
-    null: bool = False
+    other: bool | str = False
+    null: bool | str = False
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str):
@@ -197,12 +203,21 @@ class Categories:
             )
         first = {label: i for i, label in reversed(list(enumerate(labels)))}
         if twice := [i for i, label in enumerate(labels) if first[label] != i]:
-            raise UsageError(f"the category {_named(labels, twice[0])} is declared twice.")
+            raise UsageError(f"the category {_named(labels, twice[0])} is declared twice; remove one.")
+        for name, usual in (("other", _OTHER), ("null", _NULL)):
+            label = getattr(self, name)
+            if not isinstance(label, bool | str) or label == "":
+                raise UsageError(f"{name} is True or the name of a bin, not {shown(label)}.")
+            if isinstance(label, str) and (label in first or (name == "null" and label == self.other)):
+                raise UsageError(
+                    f"{shown(label)} is the name of two bins, one of them for {name}; rename that."
+                )
+            object.__setattr__(self, name, True if label == usual else label)
         check_size(self.n)
 
     @property
     def n(self) -> int:
-        return len(self.labels) + self.other + self.null
+        return len(self.labels) + bool(self.other) + bool(self.null)
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
@@ -225,7 +240,8 @@ class Categories:
         return {"kind": self.kind, "labels": list(self.labels), "other": self.other, "null": self.null}
 
     def names(self) -> list[str]:
-        return [*self.labels, *(["(other)"] if self.other else []), *(["(null)"] if self.null else [])]
+        named = ((self.other, _OTHER), (self.null, _NULL))
+        return [*self.labels, *(usual if label is True else label for label, usual in named if label)]
 
 
 def as_int(value: object, name: str) -> int:
@@ -244,11 +260,20 @@ def shown(value: object) -> str:
     return repr(value) if plain or short else f"a value of type {type(value).__name__}"
 
 
+def _flat(edges: object) -> list[Any]:
+    try:
+        flat: list[Any] = np.asarray(edges).ravel().tolist()
+    except ValueError:  # lists of several lengths
+        raise UsageError("edges must be a flat list of numbers, not lists inside a list.") from None
+    return flat
+
+
 def _named(values: Sequence[object], at: int) -> str:
     return shown(values[at]) if len(values) <= _FEW else f"number {at + 1}"
 
 
-def _number(value: object, name: str, *, quote: bool = True) -> float:
+def as_number(value: object, name: str, *, quote: bool = True) -> float:
+    """Return a finite number as float; refuse booleans, text and anything else."""
     what = shown(value) if quote else f"a {type(value).__name__}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise UsageError(f"{name} must be a number, not {what}.")
@@ -301,22 +326,30 @@ def _index(edges: NDArray[np.float64], values: ArrayLike, outside: Outside) -> N
 
 
 def _interval_names(edges: NDArray[np.float64]) -> list[str]:
-    e = [f"{v:.6g}" for v in edges]
+    e = [_spelled(v) for v in edges]
     closers = [")"] * (len(e) - 2) + ["]"]
     return [f"[{a}, {b}{c}" for a, b, c in zip(e, e[1:], closers, strict=False)]
 
 
 def cut(edges: NDArray[np.float64], value: float) -> int:
     """Return the number of the edge that equals a value; a value between edges is refused."""
-    value = _number(value, "an end of the query")
+    value = as_number(value, "an end of the query")
     at = int(np.argmin(np.abs(edges - value)))
     # An edge that went through text or arithmetic may differ in its last digits.
     if abs(edges[at] - value) <= 1e-9 * (edges[-1] - edges[0]) / (edges.size - 1):
         return at
+    beside = edges[max(at - 1, 0) : at + 2]
+    if float(_spelled(edges[at])) == value and [_spelled(e) for e in beside].count(_spelled(edges[at])) == 1:
+        return at  # as tables and messages write it
     if value < edges[0] or value > edges[-1]:
-        raise UsageError(f"{value:g} lies outside the domain, which runs from {edges[0]:g} to {edges[-1]:g}.")
+        ends = f"{_spelled(edges[0])} to {_spelled(edges[-1])}"
+        raise UsageError(f"{value:g} lies outside the domain, which runs from {ends}.")
     above = int(np.searchsorted(edges, value))
     raise UsageError(
         f"{value:g} lies inside a bin, where nothing was measured: "
-        f"use its edges, {edges[above - 1]:g} or {edges[above]:g}."
+        f"use its edges, {_spelled(edges[above - 1])} or {_spelled(edges[above])}."
     )
+
+
+def _spelled(edge: float) -> str:
+    return f"{edge:.6g}"

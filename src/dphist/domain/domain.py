@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphist.domain.axes import Categories, Integers, Regular, Variable, as_int, check_size, shown
+from dphist.domain.axes import Categories, Integers, Regular, Variable, check_size
 from dphist.domain.instants import Instants, time_zone
-from dphist.errors import PrivacyError, UsageError
+from dphist.errors import UsageError
 
 Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants
-_HOW_TO_CHOOSE = (
-    "Give the possible values, for example range=(0, 120) for ages, from public knowledge: a form's "
-    "limits, a code book, a law of nature; never the minimum and maximum of the data. "
-    "Records outside are handled by outside='drop' or 'clip'."
-)
 
 
 @dataclass(frozen=True)
@@ -63,32 +57,6 @@ class Domain:
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> Domain:
         return cls(tuple(_axis_from_dict(axis) for axis in described["axes"]))
-
-
-def make_axis(bins: int | Sequence[float] | Axis, range: tuple[float, float] | None = None) -> Axis:
-    """Return the axis that numpy's ``bins`` and ``range`` describe; an axis is returned as it is."""
-    if isinstance(bins, Axis):
-        if range is not None:
-            raise UsageError("range is for a number of bins; these bins already have their ends.")
-        return bins
-    if isinstance(bins, str):
-        raise PrivacyError(
-            f"bins={shown(bins)} would be computed from the data, which leaks; give a number or edges."
-        )
-    if isinstance(bins, Iterable) or (isinstance(bins, np.ndarray) and bins.ndim > 0):
-        if range is not None:
-            raise UsageError("range is for a number of bins; explicit edges already have their ends.")
-        return Variable(np.asarray(bins))
-    number = as_int(bins, "bins")
-    if range is None:
-        raise UsageError(f"range is needed with a number of bins. {_HOW_TO_CHOOSE}")
-    if isinstance(range, str):
-        raise PrivacyError(
-            f"range={shown(range)} would be read off the data, which leaks a record. {_HOW_TO_CHOOSE}"
-        )
-    if not isinstance(range, Sequence | np.ndarray) or len(range) != 2:
-        raise UsageError(f"range must be two numbers, for example (0, 120), not {shown(range)}.")
-    return Regular(lo=range[0], hi=range[1], bins=number)
 
 
 def _axis_from_dict(described: dict[str, Any]) -> Axis:

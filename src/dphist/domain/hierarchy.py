@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dphist.domain.axes import Categories, shown
+from dphist.domain.declare import read_lines
 from dphist.domain.groups import Groups, Ints, frozen
 from dphist.errors import UsageError
 
@@ -181,13 +181,7 @@ def _paths(groups: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 
 def _from_file(path: str | os.PathLike[str]) -> list[tuple[str, ...]]:
-    try:
-        lines = Path(path).read_text("utf-8-sig").splitlines()
-    except OSError as error:
-        raise UsageError(f"the groups cannot be read from {os.fspath(path)}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{os.fspath(path)} is not UTF-8; save the list of groups as UTF-8.") from None
-    return [tuple(line.split("\t")) for line in lines if line.strip()]
+    return [tuple(line.split("\t")) for _, line in read_lines(path, "groups")]
 
 
 def _check_labels(paths: list[tuple[str, ...]]) -> None:

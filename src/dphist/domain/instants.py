@@ -158,12 +158,7 @@ class Instants:
         if isinstance(value, np.datetime64):
             value = value.astype("datetime64[us]").item()
         if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                raise UsageError(
-                    f"{name} must be a date or time such as '2024-01-31', not {value!r}."
-                ) from None
+            value = _read(value, name)
         elif isinstance(value, date) and not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime) or value != value:  # NaT is not itself
@@ -176,7 +171,15 @@ class Instants:
             value.year, value.month, value.day, value.hour, value.minute, value.second, fold=value.fold
         )
         if value.tzinfo is None:
-            return plain.replace(tzinfo=self._zone, fold=0)
+            wall = plain.replace(tzinfo=self._zone, fold=0)
+            again = wall.astimezone(UTC).astimezone(self._zone) if self._zone else wall
+            # A day whose midnight the clock left out begins where the clock goes on.
+            if again.replace(tzinfo=None) != wall.replace(tzinfo=None) and plain.time() != time():
+                raise UsageError(
+                    f"{name}: the clock of {self.tz} did not show {plain}; it was put forward to "
+                    f"{again.replace(tzinfo=None)}. Name a time that it showed, or a date."
+                )
+            return wall
         if self._zone is None:
             raise UsageError(
                 f"{name} has a time zone, {value!s}; say with tz= whose clock the bins follow, or leave the "
@@ -188,6 +191,18 @@ class Instants:
         """Return the offset of the clock from UTC at an instant; the smaller one where it changes."""
         moments = (datetime.fromtimestamp(s, self._zone) for s in (at - 1, at))
         return min((m.utcoffset() or timedelta()).total_seconds() for m in moments)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the last step is shorter than the others, since ``stop`` comes before its end."""
+        count, unit = self._step
+        start, stop = self._wall(self.start, "start"), self.edges[-1]
+        if unit in ("s", "min", "h"):
+            return bool((stop - self.edges[0]) % (count * _SECONDS[unit]))
+        steps = self.n
+        while (end := _later(start, count * steps, unit)) < stop:  # steps of no length have no bin
+            steps += 1
+        return bool(end > stop)
 
     def every(self, times: int) -> Instants:
         """Return the axis with steps ``times`` times as long."""
@@ -223,6 +238,25 @@ class Instants:
         return wall.strftime("%Y" if whole_years else "%Y-%m" if whole_months else "%Y-%m-%d")
 
 
+def _read(text: str, name: str) -> datetime:
+    """Return a moment that is written as a year, a month, a date, or a date and a time."""
+    whole = f"{text}-01-01" if re.fullmatch(r"\d{4}", text) else text
+    whole = f"{whole}-01" if re.fullmatch(r"\d{4}-\d{2}", whole) else whole
+    try:
+        return datetime.fromisoformat(whole)
+    except ValueError:
+        day = re.match(r"(\d{4})-(0[1-9]|1[0-2])-(\d{2})(?!\d)", whole)
+        if day and int(day[1]) and not 1 <= int(day[3]) <= (last := _days(int(day[1]), int(day[2]))):
+            raise UsageError(
+                f"{name}: there is no day {day[0]}; the last of that month is {day[1]}-{day[2]}-{last}."
+            ) from None
+        raise UsageError(f"{name} must be a date or time such as '2024-01-31', not {text!r}.") from None
+
+
+def _days(year: int, month: int) -> int:
+    return calendar.monthrange(year, month)[1]
+
+
 def _later(wall: datetime, steps: int, unit: str) -> float:
     """Return the same time of day, this many days, weeks, months or years later."""
     try:
@@ -230,7 +264,7 @@ def _later(wall: datetime, steps: int, unit: str) -> float:
             return _epoch(wall + timedelta(days=steps * (7 if unit == "w" else 1)))
         years, month = divmod(wall.month - 1 + steps * (12 if unit == "y" else 1), 12)
         year = wall.year + years
-        last = calendar.monthrange(year, month + 1)[1]
+        last = _days(year, month + 1)
         return _epoch(wall.replace(year=year, month=month + 1, day=min(wall.day, last)))
     except (OverflowError, ValueError):  # beyond the last year of the calendar
         return math.inf

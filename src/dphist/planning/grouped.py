@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dphist.domain import Domain
+from dphist.domain.declare import sort_other
 from dphist.domain.groups import frozen
 from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
 from dphist.errors import UsageError
@@ -38,16 +39,20 @@ class GroupedPlan(Plan):
             down, the last of which is that column.
         groups: the groups, from public knowledge: a list, dictionaries of lists for the levels above, or a
             text file with one group per line. Every declared group is published, empty or not.
-        other: a label for all records of groups that were not declared, which are left out otherwise.
+        group_other: a label for all records of groups that were not declared, which are left out otherwise.
+            Without ``categories`` it may be given as ``other``.
         importances: how much an error counts on each level; by default 1 on the lowest, 1/10 above.
     """
 
     by: str | Sequence[str] = ()
     groups: GroupsLike = ()
-    other: str | None = None
+    group_other: str | None = None
     importances: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
+        other, group_other = sort_other(self.categories, self.other, self.group_other)
+        object.__setattr__(self, "other", other)
+        object.__setattr__(self, "group_other", group_other)
         self.shares  # noqa: B018 - wrong groups are refused here
         super().__post_init__()
         if len(self.domain.axes) != 1:
@@ -56,7 +61,7 @@ class GroupedPlan(Plan):
     @cached_property
     def hierarchy(self) -> Hierarchy:
         """The groups of every level."""
-        return make_hierarchy(self.by, self.groups, other=self.other)
+        return make_hierarchy(self.by, self.groups, other=self.group_other)
 
     @cached_property
     def shares(self) -> tuple[Fraction, ...]:

@@ -21,7 +21,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed
-from dphist.domain import Axis, Categories, Domain, Integers, Outside, Variable, as_int, clock_zone, make_axis
+from dphist.domain import (
+    KEYS,
+    Axis,
+    Categories,
+    Domain,
+    Integers,
+    Outside,
+    Variable,
+    as_int,
+    clock_zone,
+    declared_axis,
+    make_axis,
+)
 from dphist.domain.hierarchy import GroupsLike
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
@@ -69,7 +81,12 @@ class Plan:
         bins: a number of equal bins over ``range``, explicit edges, an axis such as ``Integers(0, 120)``,
             or a ``Domain``.
         range: the smallest and largest possible value, from public knowledge, never from the data.
-        categories: labels to count, instead of bins.
+        every: bins of time instead: ``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year``, from the
+            first date of ``range`` up to the second, on the clock of ``timezone``.
+        integers: one bin per integer instead, from the first to the second, both included.
+        log: the ends of ``bins`` bins of equal ratio instead, such as ``(1, 1e6)``.
+        categories: labels to count instead, or the name of a file of labels, one per line.
+        other, null: the names of bins for all other labels, and for records without a label.
         epsilon: the privacy budget of this release (docs/error.md says how to choose it).
         column: the column to count, or an SQL expression of columns; a pair for a grid.
         where: an SQL condition; only records that meet it are counted.
@@ -87,7 +104,8 @@ class Plan:
         table: the table or SELECT statement to read, if the data is a database.
         well_formed: declares that a correct program wrote every record of a CSV, TSV or JSON file, so that a
             newline inside quotes or an element of a JSON array cannot take other records with it.
-        timezone: the time zone in which expressions are evaluated; by default that of the bins, else UTC.
+        timezone: the time zone of bins of time, and in which expressions are evaluated; by default that of
+            the bins, else UTC.
         encoding: the encoding of a CSV, TSV or JSON file, such as ``latin-1`` or ``utf-16``.
         decimal: the decimal mark of numbers in CSV and TSV: ``.`` or ``,``.
     """
@@ -95,7 +113,12 @@ class Plan:
     epsilon: Any
     bins: Bins | None = None
     range: Any = None
-    categories: Sequence[str] | None = None
+    every: str | None = None
+    integers: tuple[int, int] | None = None
+    log: tuple[float, float] | None = None
+    categories: Sequence[str] | str | os.PathLike[str] | None = None
+    other: str | None = None
+    null: str | None = None
     column: str | tuple[str, str] | None = None
     where: str | None = None
     outside: Outside = "drop"
@@ -114,7 +137,7 @@ class Plan:
     budget: Fraction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "domain", make_domain(self.bins, self.range, self.categories))
+        object.__setattr__(self, "domain", make_domain(**{key: getattr(self, key) for key in KEYS}))
         object.__setattr__(self, "budget", parse_epsilon(self.epsilon))
         if self.budget < _LEAST_EPSILON:
             raise UsageError(
@@ -291,11 +314,16 @@ def histogram(
 def histogram(  # type: ignore[misc]
     data: Any,
     bins: Bins | None = None,
-    range: tuple[float, float] | None = None,
+    range: Any = None,
     *,
     epsilon: Any,
-    categories: Sequence[str] | None = None,
-    column: str | None = None,
+    every: str | None = None,
+    integers: tuple[int, int] | None = None,
+    log: tuple[float, float] | None = None,
+    categories: Sequence[str] | str | os.PathLike[str] | None = None,
+    other: str | None = None,
+    null: str | None = None,
+    column: str | tuple[str, str] | None = None,
     where: str | None = None,
     outside: Outside = "drop",
     unit: str | None = None,
@@ -311,7 +339,7 @@ def histogram(  # type: ignore[misc]
     decimal: str = ".",
     by: str | Sequence[str] | None = None,
     groups: GroupsLike | None = None,
-    other: str | None = None,
+    group_other: str | None = None,
     importances: Mapping[str, float] | None = None,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
@@ -322,11 +350,18 @@ def histogram(  # type: ignore[misc]
 
     >>> dphist.histogram([23, 35, 35, 41, 67], bins=12, range=(0, 120), epsilon=1)
     Release('identity', 12 bins, epsilon=1, unit='one record', not journaled)
+    >>> dphist.histogram(["red", "blue"], categories=["red", "green"], other="rest", epsilon=1).axes[0][2]
+    'rest'
     """
     options: dict[str, Any] = {
         "bins": bins,
         "range": range,
+        "every": every,
+        "integers": integers,
+        "log": log,
         "categories": categories,
+        "other": other,
+        "null": null,
         "epsilon": epsilon,
         "column": column,
         "where": where,
@@ -344,8 +379,10 @@ def histogram(  # type: ignore[misc]
         "decimal": decimal,
     }
     if by is None:
-        if groups is not None or other is not None or importances is not None:
-            raise UsageError("groups, other and importances go with by=, the column that names the group.")
+        if groups is not None or group_other is not None or importances is not None:
+            raise UsageError(
+                "groups, group_other and importances go with by=, the column that names the group."
+            )
         return Plan(**options).release(data, ledger=ledger, dataset=dataset)
     from dphist.planning.grouped import GroupedPlan
 
@@ -353,7 +390,8 @@ def histogram(  # type: ignore[misc]
         raise UsageError(
             "by= needs groups=, the list of all of them: groups that were read off the data would leak."
         )
-    grouped = GroupedPlan(by=by, groups=groups, other=other, importances=importances, **options)
+    more: Any = {"by": by, "groups": groups, "group_other": group_other, "importances": importances}
+    grouped = GroupedPlan(**more, **options)
     return grouped.release(data, ledger=ledger, dataset=dataset)
 
 
@@ -554,19 +592,13 @@ def default_ledger() -> Ledger:
     return book
 
 
-def make_domain(bins: Any = None, range: Any = None, categories: Sequence[str] | None = None) -> Domain:
-    """Return the domain of some bins and a range, or of categories."""
-    if categories is not None:
-        if bins is not None or range is not None:
-            raise UsageError("give either categories or bins with a range, not both.")
-        return Domain((Categories(categories),))  # type: ignore[arg-type]
-    if bins is None:
-        raise UsageError("bins is needed: a number of bins with range=(lo, hi), edges, or categories=[...].")
-    if isinstance(bins, Domain):
-        if range is not None:
-            raise UsageError("range is for a number of bins; a Domain already has its ends.")
-        return bins
-    return Domain((make_axis(bins, range),))
+def make_domain(bins: Any = None, **declared: Any) -> Domain:
+    """Return the domain of bins as they are declared (`dphist.domain.declare`), of an axis, or a domain."""
+    if not isinstance(bins, Axis | Domain):
+        return Domain((declared_axis({"bins": bins, **declared}),))
+    if extra := [key for key, value in declared.items() if value is not None and key != "timezone"]:
+        raise UsageError(f"{extra[0]} says what the bins are, and so does the {type(bins).__name__} given.")
+    return bins if isinstance(bins, Domain) else Domain((bins,))
 
 
 def _grid(bins: Any, range: Any) -> Domain:
