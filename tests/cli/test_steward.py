@@ -163,7 +163,7 @@ def test_an_interrupt_after_saving_says_what_was_charged_and_how_to_draw(here, m
 def test_a_date_in_a_range_is_told_what_to_do(here):
     ask = ("publish", "people.csv", "--column", "age", "--bins", "3", "--epsilon", "1", "--range")
     said = dphist(*ask, "2024-01-01", "2025-01-01", code=2).stderr
-    assert "Instants" in said and "EXTRACT(MONTH FROM" in said
+    assert "--range has dates" in said and "--every week, instead of --bins" in said
 
 
 def test_methods_that_do_the_same_are_named():
