@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dphist._common import __version__
-from dphist.cli import advise, check, lab, ledger, look, publish, warm
+from dphist.cli import advise, check, handin, lab, ledger, look, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say, show
 from dphist.errors import DphistError
 
@@ -37,6 +37,7 @@ app.command(cls=Command)(publish.publish)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
 for command in (
     look.plot,
+    handin.export,
     look.methods,
     look.audit,
     look.demo,

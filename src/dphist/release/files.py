@@ -172,9 +172,14 @@ def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
     >>> dphist.load(path).method
     'identity'
 
-    Of a large file of many groups, the rows are read when they are asked for.
+    Of a large file of many groups, the rows are read when they are asked for. A table that ``export`` wrote
+    leads back to its release by the metadata beside it.
     """
+    from dphist.release.export import load_beside
+
     file = Path(path)
+    if (exported := load_beside(file)) is not None:
+        return exported
     try:
         with file.open("rb") as opened:
             content = opened.read(len(_PARQUET))
@@ -196,9 +201,22 @@ def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
             f"{file.name!r} is a table for other programs and lacks what a release needs; "
             "load the .json or .parquet of the same release."
         )
+    if file.suffix.lower() == ".xlsx" or content.partition(b"\n")[0].find(b"estimate_for_sums,") > 0:
+        raise ReleaseFileError(
+            f"{file.name!r} is an exported table without its metadata: put {file.name}-metadata.json beside "
+            "it again, or load the release file."
+        )
     if file.suffix.lower() != ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
         raise ReleaseFileError(_FOREIGN.format(repr(file.name)))
-    described, name = parse(content, file.name), repr(file.name)
+    described = parse(content, file.name)
+    from dphist.release.export import note_of, read_note
+
+    note = note_of(described)  # of the metadata of a table
+    return from_document(described, repr(file.name)) if note is None else read_note(note, file)
+
+
+def from_document(described: object, name: str) -> Release | GroupedRelease:
+    """Return the release of one histogram or of many that a document describes."""
     if version_of(described, name) == GROUPED:
         from dphist.release.grouped_files import read_rows
 

@@ -300,6 +300,28 @@ class GroupedRelease:
 
         return save(self, path, overwrite=overwrite)
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        level: float = 0.95,
+        title: str | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write a table for spreadsheets and other programs: .csv, .xlsx (with a sheet on methods), .parquet.
+
+        What each column means, and the release itself, stand in a file of metadata beside it (CSVW), by which
+        ``dphist.load`` finds the release again.
+
+        Args:
+            level: the confidence level of the intervals.
+            title: of the table, for its metadata.
+            overwrite: replace another file of that name.
+        """
+        from dphist.release.export import export
+
+        return export(self, path, level=level, title=title, overwrite=overwrite)
+
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,

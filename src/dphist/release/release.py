@@ -443,6 +443,33 @@ class Release:
 
         return save(self, path, overwrite=overwrite)
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        level: float = 0.95,
+        title: str | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write a table for spreadsheets and other programs: .csv, .xlsx (with a sheet on methods), .parquet.
+
+        What each column means, and the release itself, stand in a file of metadata beside it (CSVW), by which
+        ``dphist.load`` finds the release again.
+
+        >>> release.export("table.csv").name
+        'table.csv'
+        >>> dphist.load("table.csv") == release
+        True
+
+        Args:
+            level: the confidence level of the intervals.
+            title: of the table, for its metadata.
+            overwrite: replace another file of that name.
+        """
+        from dphist.release.export import export
+
+        return export(self, path, level=level, title=title, overwrite=overwrite)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """The old name of ``dphist.load``."""

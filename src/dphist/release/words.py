@@ -1,0 +1,272 @@
+"""What is said of a release that is handed in: how it was made, what it can tell of one person, its limits.
+
+All of it follows from the release alone. Reports, exported tables and their metadata take their words here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.release.grouped import GroupedRelease
+from dphist.release.release import STAMP, Release
+from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, short_id
+from dphist.uncertainty.models import GroupTotals
+
+AnyRelease = Release | GroupedRelease
+GUESSES = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))  # how sure somebody is before seeing a release
+UNKNOWN_TO_SOFTWARE = (
+    ("collection", "How, when and from whom the records were collected, and with whose consent."),
+    ("access", "Who can still see the records themselves, and under which rules."),
+    ("retention", "When the records, and any copies of them, are deleted."),
+    ("other releases", "Whether other tables about the same people were published outside the ledger."),
+    ("the choice of epsilon", "Who decided on epsilon, on the unit and on the bins, and for which reasons."),
+)
+_MOST_CHARGES = 6  # that are named one by one
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the catalogue knows of a method."""
+
+    summary: str
+    citation: str
+    data_dependent: bool
+
+
+def column_names(release: AnyRelease) -> list[str]:
+    """Return the columns or expressions that were counted, one for each axis; nothing if they are unknown."""
+    found: Any = release.provenance.get("column")
+    names = [found] if isinstance(found, str) else list(found or ())
+    axes = 1 if isinstance(release, GroupedRelease) else len(release.domain.axes)
+    names = names[-axes:]
+    return names if len(names) == axes and all(isinstance(name, str) for name in names) else []
+
+
+def usual_title(release: AnyRelease) -> str:
+    """Return a title where the person gave none: what was counted, never an SQL expression."""
+    names = column_names(release)
+    if not names or not all(re.fullmatch(r"\w[\w .-]*", name) for name in names):
+        names = ["bin"] if len(names) < 2 else ["two axes"]
+    title = f"Records by {' and '.join(names)}"
+    if isinstance(release, GroupedRelease):
+        return f"{title}, for each {release.hierarchy.names[-1]}"
+    group = release.parameters.get("group")
+    return f"{title}: {group['label']}" if group else title
+
+
+# ---- how it was made --------------------------------------------------------------------------------
+
+
+def methods(release: AnyRelease, published: Published | None = None) -> list[str]:
+    """Return what a statistician needs: data, guarantee, mechanism, post-processing, intervals, software."""
+    stamp = [f"{STAMP} The noise came from a seed that can be guessed."] if release.simulated else []
+    return [
+        *stamp,
+        _counted(release),
+        _guarantee(release),
+        _mechanism(release, published),
+        _made_presentable(release, published),
+        _intervals(release),
+        _software(release),
+    ]
+
+
+def _counted(release: AnyRelease) -> str:
+    source, names = release.provenance, column_names(release)
+    domain = release.bins if isinstance(release, GroupedRelease) else release.domain
+    axes = [_bins(axis) for axis in domain.axes]
+    parts = [f"{words} of {name}" for words, name in zip(axes, names, strict=True)] if names else axes
+    words = f"Records were counted in {', crossed with '.join(parts)}"
+    if source.get("source") == "counts":
+        return (
+            f"{words}. The counts were handed over as such; how they came about is for the publisher to say."
+        )
+    if isinstance(release, GroupedRelease):
+        tree = release.hierarchy
+        levels = ", ".join(f"{size:,} of {name}" for name, size in zip(tree.names, tree.sizes, strict=True))
+        words += f", for each of the declared groups ({levels})"
+    words = words.rstrip(",")
+    words += ". All of these were declared before any record was read, and every one of them is published."
+    if source.get("where"):
+        words += f" Only records that meet the condition {source['where']} were counted."
+    if source.get("outside") == "clip":
+        words += " Records outside the range were counted in the nearest bin."
+    elif source.get("outside") == "drop":
+        words += " Records that belong to no bin, or have no value, were left out."
+    return words
+
+
+def _bins(axis: Axis) -> str:
+    n, edges = axis.n, axis.edges
+    if isinstance(axis, Categories):
+        more = [
+            text for has, text in ((axis.other, "all other labels"), (axis.null, "missing values")) if has
+        ]
+        extra = f" and {_one_bin(len(more))} for {' and for '.join(more)}" if more else ""
+        return f"{len(axis.labels):,} declared label{'s' * (len(axis.labels) > 1)}{extra}"
+    if isinstance(axis, Integers):
+        return f"{n:,} whole numbers, from {axis.low} to {axis.high},"
+    if isinstance(axis, Instants):
+        clock = f"the clock of {axis.tz}" if axis.tz else "a clock without time zone"
+        return f"{n:,} steps of time ({axis.freq}) from {axis.start} to {axis.stop} by {clock},"
+    even = "equal " if axis.kind == "regular" else ""
+    return f"{n:,} {even}bin{'s' * (n > 1)} from {edges[0]:g} to {edges[-1]:g}"
+
+
+def _one_bin(many: int) -> str:
+    return "a bin" if many == 1 else "one bin each"
+
+
+def person(release: AnyRelease) -> str:
+    """Return whom the guarantee protects, without how many records are counted."""
+    return re.sub(r" with at most [0-9]+ records?$", "", release.unit)
+
+
+def _guarantee(release: AnyRelease) -> str:
+    epsilon, at_most = decimal(release.epsilon), release.sensitivity
+    words = (
+        f"The release satisfies pure differential privacy with epsilon = {epsilon} (delta = 0) for adding or "
+        f"removing {release.unit}: one such unit changes the counts by at most {at_most}, added over all "
+        "bins (the sensitivity)."
+    )
+    if isinstance(release, GroupedRelease):
+        words += " It holds for all groups together, by one charge."
+    if release.bounding:
+        return f"{words} Records beyond that bound were left out at random. {release.bounding}"
+    return f"{words} Whoever has k records is protected with k times this epsilon."
+
+
+def _mechanism(release: AnyRelease, published: Published | None) -> str:
+    words = f"The method is {release.method}"
+    if published is not None:
+        words += f" ({published.summary.rstrip('.')}; {published.citation})"
+    found = release.parameters.get("found")
+    if found and "choice" in found:
+        words += f", which chose {found['choice']} by the queries that were declared"
+    words += (
+        ". All noise follows the discrete Laplace law or, for selections, the one-sided geometric law, and "
+        "was sampled exactly"
+    )
+    words += "." if release.simulated else " from the operating system's entropy."
+    error = release.error if isinstance(release, Release) else release.levels[-1].errors[0]
+    if isinstance(error, GroupTotals) and isinstance(error.scale, float):
+        words += f" Every measured total has independent noise of scale {error.scale:g}."
+    return f"{words} Epsilon was spent on {_spent(release)}."
+
+
+def _spent(release: AnyRelease) -> str:
+    parts = [f"{c.purpose} ({decimal(c.epsilon)})" for c in release.charges]
+    more = len(parts) - _MOST_CHARGES
+    return "; ".join(parts[:_MOST_CHARGES]) + (f"; and {more:,} further measurements" if more > 0 else "")
+
+
+def _made_presentable(release: AnyRelease, published: Published | None) -> str:
+    bias = (
+        "The estimates are as measured, and sums should be taken of them: they may be negative or fractional."
+    )
+    if published is not None:
+        bias += (
+            " Bins that the method treats together share what was measured, so that estimates of single bins "
+            "may be biased."
+            if published.data_dependent
+            else " They are unbiased for the records that were counted."
+        )
+    made = {
+        "none": "Nothing was rounded, smoothed or left out afterwards.",
+        "nonneg": "Beside them stand presentable values, from which negative numbers were removed, keeping "
+        "the total; this makes them biased, and they are for reading.",
+        "integer": "Beside them stand presentable values, which are whole numbers that are not negative, "
+        "with the rounded total; this makes them biased, and they are for reading.",
+    }[release.post]
+    return f"{bias} {made} This is post-processing, which costs no epsilon."
+
+
+def _intervals(release: AnyRelease) -> str:
+    error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
+    words = error.description.strip()
+    return f"Intervals: {words.rstrip('.')}."
+
+
+def _software(release: AnyRelease) -> str:
+    software = ", ".join(f"{name} {version}" for name, version in release.versions.items())
+    named = f", release {release.id}" if release.id else ""
+    words = f"Software: {software}. Published {release.created}{named}."
+    if release.simulated:
+        return words
+    kept = f"The release is {NOT_JOURNALED}." if not_journaled(release) else "A ledger holds the charge."
+    return f"{words} {kept}"
+
+
+def citation(release: AnyRelease, title: str) -> str:
+    """Return how a release is cited; who publishes it is for the person to say."""
+    named = f", release {short_id(release.id)}" if release.id else ""
+    version = release.versions.get("dphist", "")
+    made = "SIMULATED, not private" if release.simulated else "counts under differential privacy"
+    return (
+        f"[Publisher] ({release.created[:4]}). {title} [{made}, epsilon = {decimal(release.epsilon)} for "
+        f"{release.unit}]. Made with dphist {version}{named}, {release.created[:10]}."
+    )
+
+
+def limits(release: AnyRelease) -> list[tuple[str, str]]:
+    """Return what a reader could take a release for, and should not."""
+    found = [
+        ("Intervals cover the noise", "not wrong or missing records, nor the choice of who was asked."),
+        (
+            "Each interval holds by itself",
+            "of twenty 95 % intervals, expect one to miss. The ends of several must not be added up: ask for "
+            "the interval of the sum with dphist query.",
+        ),
+        (
+            "Facts about groups are not covered",
+            "what is true of many people can be learnt of anybody, whether or not they are in the data.",
+        ),
+    ]
+    if release.bounding:
+        found.insert(0, ("People with many records count less", release.bounding))
+    return found
+
+
+# ---- what it can tell of one person -----------------------------------------------------------------
+
+
+def chance_after(before: Fraction, epsilon: Fraction) -> float:
+    """Return the most that a belief can become by seeing the output of an epsilon-private mechanism.
+
+    Of two neighbouring data sets, one makes any output at most exp(epsilon) times as likely as the other. By
+    Bayes' rule odds change by at most that factor: p becomes at most p e^epsilon / (1 - p + p e^epsilon).
+    """
+    odds = float((1 - before) / before)
+    return 1.0 / (1.0 + odds * math.exp(-float(epsilon)))
+
+
+def of_hundred(chance: float) -> str:
+    """Return a chance in 100, rounded up to a tenth since it is an upper bound."""
+    tenths = math.ceil(1000 * chance - 1e-9)
+    return "over 99.9" if tenths >= 1000 else f"{tenths / 10:g}"
+
+
+def odds_in_words(epsilon: Fraction) -> str:
+    """Return in a sentence how much a release can change what somebody believes of one person."""
+    before = GUESSES[1]
+    after = of_hundred(chance_after(before, epsilon))
+    how = "can hardly" if epsilon <= Fraction(1, 10) else "can somewhat" if epsilon <= 1 else "can strongly"
+    return (
+        f"Whatever somebody knows already, this {how} change what they believe of one person: who held, "
+        f"before seeing it, that this person is in the data with a chance of {float(100 * before):g} in 100, "
+        f"can hold so afterwards with a chance of {after} in 100 at most."
+    )
+
+
+def odds_rows(epsilons: Sequence[Fraction]) -> list[tuple[str, ...]]:
+    """Return, for guesses before, the chances in 100 afterwards: at most these, one for each epsilon."""
+    return [
+        (f"{float(100 * p):g} in 100", *(of_hundred(chance_after(p, epsilon)) for epsilon in epsilons))
+        for p in GUESSES
+    ]
