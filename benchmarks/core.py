@@ -193,7 +193,9 @@ def _row(
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> Row:
-    limit = at_most if at_most is not None else at_least
+    limit: Any = at_most if at_most is not None else at_least
+    if at_most is not None and at_least is not None:
+        limit = [at_least, at_most]
     passed = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
     found: Row = {"name": name, "what": what, "n": n, "repeats": repeats, "value": float(f"{value:.4g}")}
     return found | {"unit": unit, "limit": limit, "pass": passed}

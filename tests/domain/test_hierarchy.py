@@ -76,6 +76,10 @@ def test_a_description_tells_all_of_it():
         (("a", "b", "c", "d"), {"N": ["A"]}, "by names 4 levels"),
         (("h", "h"), {"N": ["A"]}, "same name"),
         ((), ["A"], "by must name"),
+        ("", ["A"], "by must name"),
+        ("h", "A", "in Python a list"),
+        ("h", [("N", "A"), "B"], "'B' has 0, and 'A' has 1"),
+        ("h", {"A", "B"}, "list of labels"),
         ("h", 3, "list of labels"),
     ],
 )
@@ -96,6 +100,57 @@ def test_groups_that_look_alike_are_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_hierarchy("h", ["North", "Northern"])
+
+
+def test_labels_in_two_unicode_forms_or_with_spaces_at_their_ends_are_a_warning():
+    with pytest.warns(UserWarning, match="Unicode forms"):
+        tree = make_hierarchy("h", ["Caf\u00e9", "Cafe\u0301"])
+    assert tree.leaves == ("Caf\u00e9", "Cafe\u0301")  # each as it was declared
+    with pytest.warns(UserWarning, match="begin or end with spaces: 'H1 '"):
+        make_hierarchy("h", ["H1 ", "H2"])
+
+
+def test_a_file_is_read_line_by_line_and_labels_keep_what_is_in_them(tmp_path):
+    file = tmp_path / "g.txt"
+    file.write_bytes('\ufeffN\tH1\r\n\r\n   \r\nN\tH\x0b2\u2028\x85x\r\nS\t"H3"\r\n'.encode())
+    tree = make_hierarchy(("r", "h"), file)
+    assert tree.labels == (("N", "S"), ("H1", "H\x0b2\u2028\x85x", '"H3"'))
+    file.write_text("H1\t\n")
+    with pytest.raises(UsageError, match="is empty"):
+        make_hierarchy("h", file)
+    with pytest.raises(UsageError, match="cannot be read"):
+        make_hierarchy("h", tmp_path)
+
+
+def test_columns_of_labels_are_lists():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    arrow = pytest.importorskip("pyarrow")
+    labels = ["H1", "H2"]
+    for column in (
+        np.array(labels),
+        pandas.Series(labels),
+        pandas.Index(labels),
+        polars.Series(labels),
+        arrow.array(labels),
+    ):
+        leaves = make_hierarchy("h", column).leaves
+        assert leaves == ("H1", "H2")
+        assert {type(label) for label in leaves} == {str}
+
+
+def test_a_misspelt_group_is_told_which_are_near():
+    tree = make_hierarchy(("region", "hospital"), TREE)
+    for wrong, says in (
+        (lambda: tree.find("Nort"), "Did you mean 'North'"),
+        (lambda: tree.find("h3"), "Did you mean 'H3'"),
+        (lambda: tree.find("zzz"), "There is: H1"),
+        (lambda: tree.at(0, "south"), "Did you mean 'South'"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            wrong()
+    many = make_hierarchy("h", [f"H{i}" for i in range(30_000)])  # too many to compare
+    with pytest.raises(UsageError, match=r"there is no group 'X'\.$"):
+        many.find("X")
 
 
 def test_the_parts_must_fit():

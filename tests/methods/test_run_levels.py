@@ -119,6 +119,21 @@ def test_shares_follow_the_importances():
     assert only == (0, 0, 1)
     top = make_shares(TREE, {"nation": 100, "region": 0, "hospital": 1})
     assert top[0] > default[0]
-    for wrong in ({"nation": 0, "region": 0, "hospital": 0}, {"city": 1}, {"nation": -1}, {"nation": "x"}):
-        with pytest.raises(UsageError):
+    for wrong, says in (
+        ({"nation": 0, "region": 0, "hospital": 0}, "above 0"),
+        ({"city": 1}, "no level 'city'"),
+        ({"nation": -1}, "importance of nation"),
+        ({"nation": "x"}, "importance of nation"),
+        ({"nation": float("nan")}, "importance of nation"),
+        ({"region": float("inf")}, "importance of region"),
+        ({"region": True}, "importance of region"),
+        ([1, 2, 3], "by the names of levels"),
+    ):
+        with pytest.raises(UsageError, match=says):
             make_shares(TREE, wrong)
+
+
+def test_leaves_of_no_importance_are_measured_all_the_same():
+    shares = make_shares(TREE, {"nation": np.int64(1), "region": F(1, 2), "hospital": 0})
+    assert sum(shares) == 1
+    assert 0 < shares[-1] < shares[1]

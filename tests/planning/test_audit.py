@@ -246,6 +246,46 @@ def test_every_question_of_a_method_is_audited():
     assert names == ["measure", "all that is published"]
 
 
+SPREAD = (np.array([3, 3, 3, 3, 0, 0, 0, 0]), np.array([4, 4, 4, 3, 0, 0, 0, 0]))  # one bin of three groups
+
+
+def audit_spread(method, **options):
+    """Audit a release by group with a unit of three records, each in another group."""
+    plan = audit_methods.grouped_plan(method, 2)
+    return audit(audit_methods.published_groups(plan, 3), claim=Fraction(2), pair=SPREAD, unit=3, **options)
+
+
+BY_GROUP = [("identity", 800), pytest.param("dawa2", 1500, marks=(pytest.mark.long, pytest.mark.slow))]
+
+
+@pytest.mark.parametrize(("method", "trials"), BY_GROUP)
+def test_groups_lose_epsilon_for_a_unit_that_is_in_several(method, trials):
+    found = audit_spread(method, trials=trials)
+    assert 0.3 < found.bound <= 2, found
+
+
+@pytest.mark.parametrize(("method", "trials"), BY_GROUP)
+def test_a_bound_on_the_records_in_each_group_is_caught(method, trials, monkeypatch):
+    """Three groups with one record of a unit in each: noise for one record loses three times as much."""
+    from dphist.privacy import curator
+
+    def one_in_each_group(cells, domain, sensitivity, unit):
+        return Counts(cells, domain, 1, unit)
+
+    monkeypatch.setattr(curator, "Counts", one_in_each_group)
+    assert audit_spread(method, trials=trials).violated
+
+
+def test_all_groups_are_audited_together():
+    found = audit_methods.audit_groups("identity", trials=100)
+    assert found.pair[0].size == 8
+    assert (found.pair[1] - found.pair[0]).sum() == UNIT
+    # Cells that follow each other are the same bin of different groups.
+    run = audit_methods.published_groups(audit_methods.grouped_plan("identity", 10**6), 1)
+    x = np.array([1, 2, 3, 4, 5, 6, 7, 8])
+    assert run(x, 0).tolist() == x.tolist()
+
+
 def catalogue(method, epsilon):
     line, grid = Domain((Integers(0, 7),)), Domain((Integers(0, 3), Integers(0, 1)))
     bins = line if 1 in CATALOGUE[method].dimensions else grid

@@ -136,6 +136,16 @@ def test_sums_over_groups_have_the_variance_that_adding_up_leaves():
         {"groups": "missing.txt"},
         {"by": ("nation", "hospital"), "importances": {"nation": 0, "hospital": 0}},
         {"importances": {"city": 1}},
+        {"importances": {"hospital": float("nan")}},
+        {"importances": [1]},
+        {"groups": ["H1"], "other": "H1"},
+        {"groups": ["H1", None]},
+        {"groups": []},
+        {"groups": [("N", "H1"), "H2"]},
+        {"by": ("hospital", "hospital")},
+        {"by": "clinic"},
+        {"by": ""},
+        {"column": None},
         {"method": "quadtree"},
         {"bins": dphist.Domain((dphist.Integers(0, 3), dphist.Integers(0, 3))), "range": None},
         {"epsilon": "1e-9", "unit": "person", "max_contributions": 10**6},
@@ -146,6 +156,49 @@ def test_what_is_wrong_is_refused_before_the_charge(visits, wrong):
     with pytest.raises(DphistError):
         publish(visits, ledger=book, **wrong)
     assert book.entries() == []
+
+
+def test_a_grid_by_group_is_refused_in_its_own_words(visits):
+    grid = dphist.Domain((dphist.Integers(0, 3), dphist.Integers(0, 3)))
+    with pytest.raises(UsageError, match="histogram of one axis"):
+        publish(visits, bins=grid, range=None, column=("age", "age"))
+    with pytest.raises(UsageError, match="name the column to count"):
+        publish(visits, column=None)
+
+
+def test_categories_by_group(visits):
+    release = publish(visits, column="person", categories=["a", "b"], bins=None, range=None, other="rest")
+    assert release.values().tolist() == [[1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
+    assert release["H1"].count("a").value == 1
+
+
+def test_a_pair_of_arrays_is_groups_and_values():
+    release = publish((np.array(["H1", "H4", "H1"]), np.array([10, 60, 30])), column=None)
+    assert release.values().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
+
+
+def test_odd_labels_are_counted_as_they_are(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    odd = ["H\t1", "H\n2", '"q"', "it's", "Caf\u00e9", "a,b", "%s", "\u202eR"]
+    data = pandas.DataFrame({"hospital": odd, "age": [10] * len(odd)})
+    release = publish(data, groups=odd, other="rest")
+    assert release.values()[:, 0].tolist() == [1] * len(odd) + [0]
+    for name in ("r.parquet", "r.json", "r.csv"):
+        release.save(tmp_path / name)
+    for name in ("r.parquet", "r.json"):
+        again = dphist.load(tmp_path / name)
+        assert list(again) == [*odd, "rest"]
+        assert all(again[label].total().value == 1 for label in odd)
+    release.plot(tmp_path / "r.png")
+
+
+def test_a_level_and_a_label_name_a_group_in_sums_too(visits):
+    same = {"A": ["A", "H1"], "B": ["H3"]}
+    release = publish(visits, by=("region", "hospital"), groups=same)
+    assert release.sum(groups="A").value == 0  # the lowest of that name
+    assert release.sum(groups=[("region", "A"), "B"]).value == 3
+    with pytest.raises(UsageError, match="level and label"):
+        release["a", "b", "c"]
 
 
 def test_groups_without_by_are_a_mistake(visits):

@@ -152,6 +152,10 @@ def audit(
         int,
         typer.Option(help="Runs on each of two neighbouring data sets; more runs find smaller violations."),
     ] = 15_000,
+    by_group: Annotated[
+        bool,
+        typer.Option("--by-group", help="Audit a release by group: units with records in several groups."),
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .html.")] = None,
     overwrite: OverwriteFlag = False,
     as_json: JsonFlag = False,
@@ -162,14 +166,17 @@ def audit(
     violation. The exit code is 5 if there is one, which should never happen for a method of the catalogue.
     """
     from dphist.charts.picture import overlap_chart
-    from dphist.planning.audit_method import audit_method
+    from dphist.planning.audit_method import audit_groups, audit_method
 
     if plot is not None:
         check_writable(plot, PICTURES)
         check_free(plot, overwrite=overwrite)
     say(f"running {method} on made-up counts, {trials:,} times and more for each question (minutes) ...")
     audits = []
-    for part, found in audit_method(method, epsilon=epsilon, trials=trials):
+    asked = audit_method(method, epsilon=epsilon, trials=trials)
+    if by_group:
+        asked = iter([("all groups together", audit_groups(method, epsilon=epsilon, trials=trials))])
+    for part, found in asked:
         audits.append((part, found))
         say(f"{part}: claims {amount(found.claim)}, loses at least {found.bound:.3g}")
         if found.violated:

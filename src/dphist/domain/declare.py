@@ -124,9 +124,12 @@ def sort_other(
 def read_lines(path: str | os.PathLike[str], what: str) -> list[tuple[int, str]]:
     """Return the lines of a file of public labels that are not blank, with their numbers."""
     try:
-        lines = Path(path).read_text("utf-8-sig").splitlines()
+        lines = Path(path).read_text("utf-8-sig").split("\n")  # labels may hold any other separator
     except OSError as error:
-        raise UsageError(f"the {what} cannot be read from {os.fspath(path)}: {error.strerror}.") from None
+        raise UsageError(
+            f"the {what} cannot be read from {os.fspath(path)}: {error.strerror}. Give a file with one on "
+            "each line, or in Python a list."
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"{os.fspath(path)} is not UTF-8; save the list of {what} as UTF-8.") from None
     except ValueError:  # a NUL in its name

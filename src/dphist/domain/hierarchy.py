@@ -8,6 +8,7 @@ one of them, or to none.
 from __future__ import annotations
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,13 @@ import numpy as np
 from dphist.domain.axes import Categories, shown
 from dphist.domain.declare import read_lines
 from dphist.domain.groups import Groups, Ints, frozen
-from dphist.errors import UsageError
+from dphist.errors import UsageError, did_you_mean
 
 MOST_LEVELS = 6
 GroupsLike: TypeAlias = Sequence[str] | Mapping[str, Any] | str | os.PathLike[str]
 _ALL = "all"  # what the only group of a top level is called that was not declared
 _FEW = 3
+_COMPARED = 20_000  # labels that are compared with one that there is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +105,14 @@ class Hierarchy:
         for level in reversed(range(self.depth)):
             if (at := self._places(level).get(label)) is not None:
                 return level, at
-        raise UsageError(f"there is no group {shown(label)}.")
+        raise UsageError(f"there is no group {shown(label)}.{_meant(label, self.labels)}")
 
     def at(self, level: int, label: str) -> int:
         """Return the number of a group of one level."""
         found = self._places(level).get(label)
         if found is None:
-            raise UsageError(f"there is no {self.names[level]} {shown(label)}.")
+            meant = _meant(label, self.labels[level : level + 1])
+            raise UsageError(f"there is no {self.names[level]} {shown(label)}.{meant}")
         return found
 
     def _places(self, level: int) -> dict[str, int]:
@@ -148,12 +151,16 @@ def make_hierarchy(by: str | Sequence[str], groups: GroupsLike, *, other: str | 
     names = (by,) if isinstance(by, str) else tuple(by)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise UsageError("by must name a column, or the levels from the top to the column.")
-    paths = list(_paths(_from_file(groups) if isinstance(groups, str | os.PathLike) else groups))
+    paths = list(_paths(_from_file(groups) if isinstance(groups, str | os.PathLike) else _listed(groups)))
     if not paths:
         raise UsageError("groups must name at least one group.")
     depth = len(paths[0])
-    if any(len(path) != depth for path in paths):
-        raise UsageError("every group must have as many groups above it as every other.")
+    odd = next((path for path in paths if len(path) != depth), None)
+    if odd is not None:
+        raise UsageError(
+            f"every group must have as many groups above it as every other: {shown(odd[-1])} has "
+            f"{len(odd) - 1}, and {shown(paths[0][-1])} has {depth - 1}."
+        )
     if other is not None:
         paths.append((other,) * depth)
     if len(names) == depth + 1 and depth < MOST_LEVELS:
@@ -166,6 +173,14 @@ def make_hierarchy(by: str | Sequence[str], groups: GroupsLike, *, other: str | 
     return _tree(names, paths, other is not None)
 
 
+def _listed(groups: Any) -> Any:
+    """Return a column of labels as a list; all else as it is."""
+    for name in ("tolist", "to_list", "to_pylist"):  # numpy and pandas, polars, pyarrow
+        if hasattr(groups, name):
+            return getattr(groups, name)()
+    return groups
+
+
 def _paths(groups: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield each leaf with the groups above it, from the top down."""
     if isinstance(groups, Mapping):
@@ -173,7 +188,7 @@ def _paths(groups: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             if not isinstance(below, Mapping | Sequence) or isinstance(below, str) or not len(below):
                 raise UsageError(f"the group {shown(label)} must have a list of groups below it.")
             yield from _paths(below, (*above, label))
-    elif isinstance(groups, Sequence | np.ndarray) and not isinstance(groups, str):
+    elif isinstance(groups, Sequence) and not isinstance(groups, str):
         for label in groups:
             yield (*above, *label) if isinstance(label, tuple) else (*above, label)
     else:
@@ -188,7 +203,7 @@ def _check_labels(paths: list[tuple[str, ...]]) -> None:
     """Refuse labels that are no text, empty, or twice; warn of those that look alike."""
     if not all(isinstance(label, str) for label in chain.from_iterable(paths)):
         odd = next(i for i, path in enumerate(paths) if not all(isinstance(label, str) for label in path))
-        raise UsageError(f"a group's label must be a string; that of group {odd + 1} is not.")
+        raise UsageError(f"a group's label must be a string, such as '17'; that of group {odd + 1} is not.")
     if not all(map(str.strip, chain.from_iterable(paths))):
         blank = next(i for i, path in enumerate(paths) if not all(map(str.strip, path)))
         raise UsageError(f"the label of group {blank + 1} is empty.")
@@ -202,15 +217,38 @@ def _check_labels(paths: list[tuple[str, ...]]) -> None:
                 raise UsageError(
                     f"the group {shown(path[-1])} is declared {where}; every leaf has one place."
                 )
+    _warn_of_looks(leaves)
+
+
+def _warn_of_looks(leaves: list[str]) -> None:
+    """Warn of labels that readers could take for each other, or that no record may have as they stand."""
     folded: dict[str, str] = {}
     alike = [
-        (folded[key], label)
-        for label in leaves
-        if folded.setdefault(key := " ".join(label.split()).casefold(), label) != label
+        (folded[key], label) for label in leaves if folded.setdefault(key := _folded(label), label) != label
     ]
     if alike:
         some = "; ".join(f"{a!r} and {b!r}" for a, b in alike[:_FEW])
-        warnings.warn(f"groups differ only in case or spaces: {some}. Is each meant?", stacklevel=4)
+        warnings.warn(
+            f"groups differ only in case, spaces or Unicode forms: {some}. Is each meant?", stacklevel=5
+        )
+    spaced = [label for label in leaves if label != label.strip()]
+    if spaced and not alike:
+        some = ", ".join(map(repr, spaced[:_FEW]))
+        warnings.warn(
+            f"groups begin or end with spaces: {some}. Records count only if theirs do too.", stacklevel=5
+        )
+
+
+def _folded(label: str) -> str:
+    plain = label if label.isascii() else unicodedata.normalize("NFKC", label)
+    return " ".join(plain.split()).casefold()
+
+
+def _meant(label: object, levels: Sequence[Sequence[str]]) -> str:
+    """Return a sentence that names similar groups; nothing where there are too many to compare."""
+    if not isinstance(label, str) or sum(map(len, levels)) > _COMPARED:
+        return ""
+    return " " + did_you_mean(label, set(chain.from_iterable(levels)))
 
 
 def _tree(names: tuple[str, ...], paths: list[tuple[str, ...]], other: bool) -> Hierarchy:

@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from numbers import Real
 
 import numpy as np
 
@@ -63,10 +64,12 @@ def make_shares(
     """
     names = hierarchy.names
     given = dict.fromkeys(names[:-1], float(UPPER)) | {names[-1]: 1.0}
+    if not isinstance(importances, Mapping | None):
+        raise UsageError(f"importances are numbers by the names of levels, such as {{{names[0]!r}: 0.5}}.")
     for name, value in (importances or {}).items():
         if name not in names:
             raise UsageError(f"there is no level {name!r}; the levels are {', '.join(names)}.")
-        if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
             raise UsageError(f"the importance of {name} must be a number from 0 on, not {value!r}.")
         given[name] = float(value)
     best = levels.best_shares(hierarchy.sizes, [given[name] for name in names])

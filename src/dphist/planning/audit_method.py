@@ -23,7 +23,9 @@ from dphist._common.renamed import renamed
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
+from dphist.methods.levels import run_levels
 from dphist.planning.audit import Audit, Mechanism, audit
+from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
@@ -84,6 +86,53 @@ def audit_method(
         "all that is published",
         audit(published(plan), claim=plan.budget, trials=trials, beta=each, bins=plan.domain.n),
     )
+
+
+def audit_groups(
+    method: str, *, epsilon: object = 1, trials: int = TRIALS, beta: float = BETA, unit: int = UNIT
+) -> Audit:
+    """Return an audit of a method by group: four groups in two regions, and units with records in several.
+
+    Args:
+        method: a name of the catalogue, of those that publish lines.
+        epsilon: what the release of all groups and levels shall promise.
+        trials: how often it runs on each of two neighbours, besides the search for these.
+        beta: how likely the bound may be too high.
+        unit: how many records a unit has, in one group or in as many.
+    """
+    plan = grouped_plan(method, epsilon)
+    cells = plan.hierarchy.sizes[-1] * plan.domain.n
+    mechanism = published_groups(plan, unit)
+    return audit(mechanism, claim=plan.budget, trials=trials, beta=beta, bins=cells, unit=unit)
+
+
+def grouped_plan(method: str, epsilon: object) -> GroupedPlan:
+    """Return a plan of four groups of two bins in two regions, in which both levels are measured."""
+    return GroupedPlan(
+        by=("region", "group"),
+        groups={"A": ["a", "b"], "B": ["c", "d"]},
+        importances={"region": 1},
+        bins=Domain((Integers(0, 1),)),
+        epsilon=epsilon,
+        method=method,
+        calibrate=0,
+    )
+
+
+def published_groups(plan: GroupedPlan, unit: int) -> Mechanism:
+    """Return a release by group as a mechanism: groups side by side for each bin, so that units cross them.
+
+    The values of the lowest level are all that there is to see: the levels above are their sums.
+    """
+    domain = Domain((plan.hierarchy.axis, *plan.domain.axes))
+
+    def run(counts: Any, trial: int) -> Any:
+        held = Counts(counts.reshape(plan.domain.n, -1).T, domain, sensitivity=unit)
+        curator = Curator.simulated(held, epsilon=plan.budget, seed=trial)
+        made = run_levels(plan.pipeline, curator, plan.hierarchy, plan.queries, plan.shares)
+        return made[-1].values.T.ravel()
+
+    return run
 
 
 def calls(plan: Plan) -> list[Call]:

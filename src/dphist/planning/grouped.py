@@ -55,8 +55,6 @@ class GroupedPlan(Plan):
         object.__setattr__(self, "group_other", group_other)
         self.shares  # noqa: B018 - wrong groups are refused here
         super().__post_init__()
-        if len(self.domain.axes) != 1:
-            raise UsageError("with by= every group has a histogram of one axis; give bins for one column.")
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -72,6 +70,11 @@ class GroupedPlan(Plan):
         self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
     ) -> GroupedRelease:
         """Count the records, pay once for all groups, and publish; the arguments are those of ``Plan``."""
+        if self.column is None and not isinstance(data, tuple):
+            raise UsageError(
+                "with by= name the column to count, such as column='age'; of arrays give a pair: the groups "
+                "of all records, and their values."
+            )
         made: Any = super().release(data, ledger=ledger, dataset=dataset)
         return made  # type: ignore[no-any-return]
 
@@ -91,6 +94,8 @@ class GroupedPlan(Plan):
 
     @cached_property
     def _counted(self) -> Domain:
+        if len(self.domain.axes) != 1:
+            raise UsageError("with by= every group has a histogram of one axis; give bins for one column.")
         return Domain((self.hierarchy.axis, *self.domain.axes))
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from dphist.uncertainty.reconciled import Reconciled
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
 
+AskedGroups: TypeAlias = str | Sequence[str | tuple[str, str]]
 _FROZEN = ("parameters", "provenance", "versions")
 _NO_SUM = "no interval: groups whose values are biased by the data have none for sums over several of them."
 
@@ -187,11 +188,7 @@ class GroupedRelease:
 
     def __getitem__(self, group: str | tuple[str, str]) -> Release:
         """Return the histogram of a group, by its label or, if that is on two levels, by level and label."""
-        if isinstance(group, tuple):
-            name, label = group
-            level = self.hierarchy.level(name)
-            return self._node(level, self.hierarchy.at(level, label))
-        return self._node(*self.hierarchy.find(group))
+        return self._node(*self._find(group))
 
     def __contains__(self, group: object) -> bool:
         return isinstance(group, str) and any(group in labels for labels in self.hierarchy.labels)
@@ -246,12 +243,13 @@ class GroupedRelease:
 
     # ---- questions ----------------------------------------------------------------------------------
 
-    def sum(self, *where: Any, groups: str | Sequence[str] | None = None, level: float = 0.95) -> Estimate:
+    def sum(self, *where: Any, groups: AskedGroups | None = None, level: float = 0.95) -> Estimate:
         """Return the sum of some bins over some groups, with an interval for this one query.
 
         Args:
             where: the bins, as `Release.sum` takes them; all of them if nothing is said.
-            groups: labels of groups that do not overlap, of any level; by default all leaves.
+            groups: labels of groups that do not overlap, of any level, or pairs of level and label; by
+                default all leaves.
             level: the confidence level.
         """
         noise_law.check_level(level)
@@ -265,7 +263,7 @@ class GroupedRelease:
             return Estimate(value, None, None, level, note)
         return Estimate(value, value - margin, value + margin, level, note)
 
-    def total(self, *, groups: str | Sequence[str] | None = None, level: float = 0.95) -> Estimate:
+    def total(self, *, groups: AskedGroups | None = None, level: float = 0.95) -> Estimate:
         """Return the sum of all bins over some groups, by default all of them."""
         return self.sum(groups=groups, level=level)
 
@@ -399,7 +397,16 @@ class GroupedRelease:
             presented=None if self.post == "none" else self._presented(level, i),
         )
 
-    def _nodes(self, groups: str | Sequence[str] | None) -> dict[int, list[int]]:
+    def _find(self, group: str | tuple[str, str]) -> tuple[int, int]:
+        """Return level and number of a group."""
+        if not isinstance(group, tuple):
+            return self.hierarchy.find(group)
+        if len(group) != 2:
+            raise UsageError("name a group by its label, or by level and label.")
+        level = self.hierarchy.level(group[0])
+        return level, self.hierarchy.at(level, group[1])
+
+    def _nodes(self, groups: AskedGroups | None) -> dict[int, list[int]]:
         """Return the numbers of some groups by their level; refuses groups that overlap."""
         if groups is None:
             return {self.hierarchy.depth - 1: list(range(len(self)))}
@@ -408,7 +415,7 @@ class GroupedRelease:
             raise UsageError("name at least one group.")
         nodes: dict[int, list[int]] = {}
         for label in labels:
-            at, i = self.hierarchy.find(label)
+            at, i = self._find(label)
             nodes.setdefault(at, []).append(i)
         if (self._weights(nodes) > 1).any():
             raise UsageError("two of these groups overlap, so that their records would be counted twice.")

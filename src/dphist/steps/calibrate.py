@@ -41,7 +41,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     sums, scale = _distances(
         curator, Groups.singletons(groups.n), estimated.values, groups.spread(classes), share=points
     )
-    prior = poisson_mean_deviation(values)
+    prior = np.maximum(poisson_mean_deviation(values), _hidden(np.abs(values), sizes, classes, scale))
     if reused:  # fresh noise could make a value negative by chance; here it is bias, since no count is
         prior = np.maximum(prior, np.maximum(-values, 0) / constants.VALUE_BELOW_ZERO_OVER_BIAS)
     weights = np.where(classes < 0, 0, sizes)
@@ -80,6 +80,16 @@ def _distances(
     centres = np.clip(np.rint(targets * grid), -(2.0**60), 2.0**60).astype(np.int64)
     noisy = curator.measure_distances(pieces, centres, classes, grid=grid, share=share)
     return noisy.values / grid, float(np.max(noisy.scale)) / grid
+
+
+def _hidden(values: Floats, sizes: Ints, classes: Ints, scale: float) -> Floats:
+    """Return the mean distance from each group's value that noise on the measured sums may well hide.
+
+    Of few records a sum says little: their bins are then taken to be off by as much as the value they share.
+    """
+    records = np.append(np.bincount(classes[classes >= 0], weights=(values * sizes)[classes >= 0]), math.inf)
+    unseen = constants.HIDDEN * math.sqrt(2) * scale / np.maximum(records, 1e-300)
+    return np.asarray(values * np.minimum(unseen, 1.0)[classes])
 
 
 def _classes(key: Floats, sizes: Ints, counted: NDArray[np.bool_], *, most: int) -> Ints:
