@@ -128,12 +128,15 @@ def coverage(cell: Cell, *, trials: int, seed: int = 0) -> dict[str, Held]:
         draws = np.random.default_rng([seed, trial])
         for at, name in enumerate(NAMES):
             exact = truth()[at].astype(np.float64)
-            here = lambda what, name=name: found.setdefault(f"{name}: {what}", Held())  # noqa: E731
-            here("bins").add(exact, *release.intervals(of=name))
-            here("all bins of a group").joint(exact, *release.intervals(of=name, joint="group"))
+            each, joint, all_of_them, ranges = (
+                found.setdefault(f"{name}: {what}", Held())
+                for what in ("bins", "all bins of a group", "all bins of all groups", "ranges")
+            )
+            each.add(exact, *release.intervals(of=name))
+            joint.joint(exact, *release.intervals(of=name, joint="group"))
             low, high = (end.reshape(1, -1) for end in release.intervals(of=name, joint="all"))
-            here("all bins of all groups").joint(exact.reshape(1, -1), low, high)
-            _ranges(here("ranges"), release, at, draws)
+            all_of_them.joint(exact.reshape(1, -1), low, high)
+            _ranges(ranges, release, at, draws)
         _sets(found.setdefault("sums over groups", Held()), release, draws)
     return found
 

@@ -167,7 +167,9 @@ def test_a_grid_by_group_is_refused_in_its_own_words(visits):
 
 
 def test_categories_by_group(visits):
-    release = publish(visits, column="person", categories=["a", "b"], bins=None, range=None, other="rest")
+    release = publish(
+        visits, column="person", categories=["a", "b"], bins=None, range=None, group_other="rest"
+    )
     assert release.values().tolist() == [[1, 1], [1, 0], [1, 0], [0, 0], [0, 0]]
     assert release["H1"].count("a").value == 1
 
@@ -260,5 +262,5 @@ def test_the_command_line_publishes_and_asks_by_group(visits, tmp_path, monkeypa
     assert "level 0.95" in shell("query", "r.parquet", "0", "100").stdout
     assert "no group" in shell("query", "r.parquet", "--group", "H8", "0", "100", code=2).stderr
     assert "--by needs --groups" in shell("publish", "visits.csv", *ages, "--by", "hospital", code=2).stderr
-    assert "go with --by" in shell("publish", "visits.csv", *ages, "--other", "x", code=2).stderr
+    assert "go with --by" in shell("publish", "visits.csv", *ages, "--group-other", "x", code=2).stderr
     assert Ledger.open("l.db").spent("default") == 1
