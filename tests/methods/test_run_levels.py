@@ -133,6 +133,16 @@ def test_shares_follow_the_importances():
             make_shares(TREE, wrong)
 
 
+def test_levels_above_biased_groups_are_measured():
+    """Few groups: sums of unbiased ones are good enough, sums of biased ones are not."""
+    few = make_hierarchy(("nation", "region", "hospital"), {"N": ["a", "b"], "S": ["c", "d"]})
+    assert make_shares(few) == (0, 0, 1)
+    biased = make_shares(few, biased=True)
+    assert sum(biased) == 1
+    assert biased[0] == biased[1] == F(241, 1000)  # cube roots of 1/10, 1/10 and 1
+    assert make_shares(few, {"region": 0}, biased=True)[1] == 0  # nobody asks
+
+
 def test_leaves_of_no_importance_are_measured_all_the_same():
     shares = make_shares(TREE, {"nation": np.int64(1), "region": F(1, 2), "hospital": 0})
     assert sum(shares) == 1

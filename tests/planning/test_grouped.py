@@ -225,6 +225,15 @@ def test_a_plan_tells_its_shares():
     assert isinstance(plan.shares[0], Fraction)
 
 
+def test_totals_of_biased_groups_have_intervals_by_default(visits):
+    options = {"by": ("nation", "region", "hospital"), "groups": TREE, "epsilon": 1, "workload": "ranges"}
+    release = publish(visits, method="dawa2", ledger=MemoryLedger(), **options)
+    assert all(release.shares)
+    assert release["all"].total().low is not None
+    assert release.sum(0, 50, groups=["North", "South"]).low is not None
+    assert "have none" in release.sum(0, 50, groups=["H1", "H3"]).note
+
+
 @pytest.mark.parametrize("method", ["hats", "dawa2"])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_nothing_is_compiled_after_the_charge(visits, method, depth):

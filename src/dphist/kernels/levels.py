@@ -223,6 +223,28 @@ def best_shares(counts: Sequence[int], importances: Sequence[float]) -> Floats:
         counts: how many nodes each level has, top first.
         importances: what the variance of a node of each level counts for; at least one is above 0.
     """
+    w = _weights(counts, importances)
+    measured = [(*upper, True) for upper in product((False, True), repeat=len(w) - 1)]
+    found = [
+        _improved(counts, w, levels) for levels in measured
+    ]  # the leaves alone come first: more must pay
+    least = min(each for each, _ in found)
+    shares = np.array(next(s for each, s in found if each <= least * (1 + 1e-9)))
+    return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+
+def shares_apart(counts: Sequence[int], importances: Sequence[float]) -> Floats:
+    """Return the shares of levels of which none may be the sum of those below it, because these are biased.
+
+    Every level of some importance is measured by itself: the least sum of w/s^2 is at s proportional to the
+    cube root of w.
+    """
+    shares = np.cbrt(_weights(counts, importances))
+    return np.asarray(shares / shares.sum())
+
+
+def _weights(counts: Sequence[int], importances: Sequence[float]) -> list[float]:
+    """Return the importances in units of the largest, checked; that of the leaves is never 0."""
     given = [float(w) for w in importances]
     if len(given) != len(counts) or not counts:
         raise UsageError(f"there are {len(counts)} levels and {len(given)} importances: give one for each.")
@@ -236,13 +258,7 @@ def best_shares(counts: Sequence[int], importances: Sequence[float]) -> Floats:
         raise UsageError("at least one level must have an importance above 0.")
     w = [each / max(given) for each in given]
     w[-1] = max(w[-1], _LEAST)
-    measured = [(*upper, True) for upper in product((False, True), repeat=len(w) - 1)]
-    found = [
-        _improved(counts, w, levels) for levels in measured
-    ]  # the leaves alone come first: more must pay
-    least = min(each for each, _ in found)
-    shares = np.array(next(s for each, s in found if each <= least * (1 + 1e-9)))
-    return np.asarray(shares / shares.sum(), dtype=np.float64)
+    return w
 
 
 def _improved(

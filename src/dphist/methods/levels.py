@@ -54,13 +54,15 @@ def upper_method(pipeline: Pipeline | None, bins: Domain, workload: Workload) ->
 
 
 def make_shares(
-    hierarchy: Hierarchy, importances: Mapping[str, object] | None = None
+    hierarchy: Hierarchy, importances: Mapping[str, object] | None = None, *, biased: bool = False
 ) -> tuple[Fraction, ...]:
     """Return the share of each level, the top first; 0 for a level that is the sum of those below it.
 
     Args:
         importances: how much a squared error counts on each level; by default 1 for the leaves and 1/10 for
             every level above them.
+        biased: whether the leaves' values are biased by the data. Their sums are then no estimates of the
+            levels above, which are all measured unless their importance is 0.
     """
     names = hierarchy.names
     given = dict.fromkeys(names[:-1], float(UPPER)) | {names[-1]: 1.0}
@@ -72,7 +74,9 @@ def make_shares(
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
             raise UsageError(f"the importance of {name} must be a number from 0 on, not {value!r}.")
         given[name] = float(value)
-    best = levels.best_shares(hierarchy.sizes, [given[name] for name in names])
+    best = (levels.shares_apart if biased else levels.best_shares)(
+        hierarchy.sizes, [given[name] for name in names]
+    )
     upper = [Fraction(round(float(s) * _FINEST), _FINEST) for s in best[:-1]]
     return (*upper, 1 - sum(upper, Fraction(0)))
 

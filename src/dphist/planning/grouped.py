@@ -16,7 +16,7 @@ from dphist.domain.declare import sort_other
 from dphist.domain.groups import frozen
 from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
 from dphist.errors import UsageError
-from dphist.methods.levels import make_shares, run_levels, upper_method
+from dphist.methods.levels import is_unbiased, make_shares, run_levels, upper_method
 from dphist.methods.memory import refuse_what_does_not_fit
 from dphist.methods.pipeline import origin
 from dphist.methods.rehearsal import rehearse
@@ -53,8 +53,9 @@ class GroupedPlan(Plan):
         other, group_other = sort_other(self.categories, self.other, self.group_other)
         object.__setattr__(self, "other", other)
         object.__setattr__(self, "group_other", group_other)
-        self.shares  # noqa: B018 - wrong groups are refused here
+        self.hierarchy  # noqa: B018 - wrong groups are refused here
         super().__post_init__()
+        self.shares  # noqa: B018 - and wrong importances
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -64,7 +65,7 @@ class GroupedPlan(Plan):
     @cached_property
     def shares(self) -> tuple[Fraction, ...]:
         """The part of epsilon that each level is measured with, the top first."""
-        return make_shares(self.hierarchy, self.importances)
+        return make_shares(self.hierarchy, self.importances, biased=not is_unbiased(self.pipeline))
 
     def release(  # type: ignore[override]
         self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"

@@ -93,7 +93,8 @@ def draw(release: GroupedRelease, *, of: str | None, groups: Sequence[str] | Non
     totals = np.array([panel.total for panel in panels])
     shares = len(panels) > 1 and float(totals.max()) > _UNEVEN * max(float(totals.min()), 0.0)
     shares = shares and any(panel.is_clear for panel in panels)
-    known = any(np.isfinite(panel.low).any() for panel in panels)
+    unknown = [panel.name for panel in panels if not np.isfinite(panel.low).any()]
+    known = len(unknown) < len(panels)
     return multiples_chart(
         release.bins,
         panels,
@@ -101,7 +102,7 @@ def draw(release: GroupedRelease, *, of: str | None, groups: Sequence[str] | Non
         title=_title(release, at if groups is None else None, len(panels)),
         subtitle=show.subtitle(release, level if known else None),
         x_title=_column(release),
-        note=_note(release, known=known, left=left, at=at, ranked=groups is None),
+        note=_note(release, unknown=unknown, known=known, left=left, at=at, ranked=groups is None),
     )
 
 
@@ -141,11 +142,16 @@ def _counted(release: GroupedRelease, at: int) -> str:
     return f"{size:,} group{'' if size == 1 else 's'} by {name}"
 
 
-def _note(release: GroupedRelease, *, known: bool, left: int, at: int, ranked: bool) -> str:
+def _note(
+    release: GroupedRelease, *, unknown: Sequence[str], known: bool, left: int, at: int, ranked: bool
+) -> str:
     """Return what a picture says besides: what is not known, and what is not shown."""
     parts = []
     if not known:
         parts.append("How far these values are off is not known.")
+    elif unknown:
+        named = ", ".join(unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+        parts.append(f"Without a band it is not known how far values are off: {named}.")
     if left:
         parts.append(f"The {DRAWN} largest are shown; {left:,} smaller ones are not.")
     elif ranked and release.hierarchy.sizes[at] > 1:
