@@ -553,6 +553,62 @@ def test_spark_keeps_every_record_of_a_person_equally_often(spark, monkeypatch):
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("together", [1, 7, 1 << 16])
+def test_postgres_sends_thousands_of_bins_in_a_row(server, monkeypatch, together):
+    import psycopg
+
+    from dphist.records.engines import postgres
+
+    monkeypatch.setattr(postgres, "_TOGETHER", together)
+    values = [int(v) for v in np.random.default_rng(1).integers(0, 60, 500)]
+    domain = Domain((Integers(-5, 49),))
+    with psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TEMP TABLE records (x int)")
+        with connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO records VALUES (%s)", [(v,) for v in values])
+        for where, kept in ((None, values), ("x < 0", []), ("x = 3", [v for v in values if v == 3])):
+            found = count(connection, domain, columns="x", table="records", where=where).values
+            assert found.tolist() == count(np.array(kept, dtype=int), domain).values.tolist()
+        assert connection.execute("SELECT 1").fetchone() == (1,), "the connection is free for the next query"
+
+
+def test_postgres_makes_its_rows_from_sorted_bins(server):
+    """So that the server holds one row at a time, however many bins there are."""
+    import psycopg
+
+    from dphist.records.engines.postgres import _packed
+
+    counting = "SELECT i::bigint AS bin, count(*) AS tally FROM generate_series(1, 200000) AS i GROUP BY i"
+    with psycopg.connect(server.url()) as connection:
+        plan = [line for (line,) in connection.execute(f"EXPLAIN {_packed(counting)}").fetchall()]
+    assert plan[0].startswith("GroupAggregate"), plan
+
+
+def test_parts_of_a_copy_may_be_cut_anywhere():
+    from dphist.records.engines.postgres import _received
+
+    def array(numbers: list[int]) -> bytes:
+        header = b"".join(n.to_bytes(4, "big") for n in (1, 0, 20, len(numbers), 1))
+        made = header + b"".join((8).to_bytes(4, "big") + n.to_bytes(8, "big") for n in numbers)
+        return len(made).to_bytes(4, "big") + made
+
+    rows = [([3, 1 << 40], [7, 1]), ([5], [1 << 50])]
+    sent = bytes(19) + b"".join(b"\0\2" + array(b) + array(t) for b, t in rows) + b"\xff\xff"
+    for size in (1, 3, 19, 50, len(sent)):
+        parts = [memoryview(sent)[i : i + size] for i in range(0, len(sent), size)]
+        assert [(b.tolist(), t.tolist()) for b, t in _received(parts)] == rows
+
+
+def test_many_labels_are_one_part_of_the_query():
+    """The query is copied and walked many times: a part for each of a million labels would take minutes."""
+    pytest.importorskip("psycopg")
+    from dphist.records.engines.postgres import Postgres
+
+    labels = [f"l{i}" for i in range(5000)]
+    made = Postgres.lookup(None, "x", {"label": labels, "bin": list(range(5000))})
+    assert sum(1 for _ in made.walk()) < 100
+
+
 def test_columns_that_cannot_be_binned(load):
     table = pa.table({"x": [1.0], "s": [SECRET], "day": pa.array([0], pa.date32())})
     data, where = load(table)

@@ -105,10 +105,11 @@ class TestRoundTrip:
             assert one.rebin(2).total() == release["H1"].rebin(2).total()
             assert pickle.loads(pickle.dumps(one)) == one
 
-    def test_wide_histograms_are_cut_into_pieces_and_put_together(self, tmp_path, monkeypatch, release):
+    @pytest.mark.parametrize("at_once", [1, 80, 200, 1 << 30])
+    def test_a_file_in_many_blocks_is_the_one_in_few(self, tmp_path, monkeypatch, release, at_once):
         whole = release.save(tmp_path / "whole.parquet")
-        monkeypatch.setattr(grouped_files, "_PIECE", 7)  # which does not divide the 40 bins
-        same(dphist.load(release.save(tmp_path / "pieces.parquet")), dphist.load(whole))
+        monkeypatch.setattr(grouped_files, "_ROW_GROUP", at_once)  # values, of 40 bins
+        same(dphist.load(release.save(tmp_path / "blocks.parquet")), dphist.load(whole))
 
     def test_several_row_groups(self, tmp_path):
         made = many(14_000)

@@ -16,9 +16,10 @@ from fractions import Fraction
 from numbers import Real
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.domain import Domain
-from dphist.domain.groups import Groups
+from dphist.domain.groups import Groups, Ints
 from dphist.domain.hierarchy import Hierarchy
 from dphist.domain.workload import Points, Workload
 from dphist.errors import UsageError
@@ -35,7 +36,7 @@ from dphist.uncertainty.reconciled import Reconciled
 
 UPPER = Fraction(1, 10)  # the importance of an upper level beside the leaves'
 _FINEST = 1000  # shares are whole thousandths
-_BLOCK = 1 << 20  # cells that are measured at once
+_BLOCK = 1 << 18  # cells that are measured at once
 _ENOUGH = 20  # noise scales beyond which a larger group takes no larger part of a difference
 _ADDED = "the levels above were not measured, and the sums of biased groups are biased"
 
@@ -115,7 +116,7 @@ def _measured(
     found = [pipeline.values(part, workload) for part in curator.split(hierarchy.runs(level), share=share)]
     fixed = is_unbiased(pipeline)
     return Level(
-        values=np.stack([estimated.values for _, estimated in found]),
+        numbers=np.stack([estimated.values for _, estimated in found]),
         errors=[estimated.error for _, estimated in (found[:1] if fixed else found)],
         groups=[groups for groups, _ in (found[:1] if fixed else found)],
         factors=np.ones(len(found)),
@@ -131,14 +132,25 @@ def _cells(curator: Curator, n: int, share: Fraction) -> Level:
     """Measure the bins of many groups at once: all of them are disjoint."""
     rows = curator.domain.axes[0].n
     blocks = Groups(np.append(np.arange(0, rows, max(_BLOCK // n, 1)), rows))
-    values, scale = np.empty((rows, n)), 1.0
+    values, scale = np.empty((rows, n), dtype=np.int16), 1.0
     parts = curator.split(blocks, share=share, summed=False)
     for at, part in zip(blocks.starts, parts, strict=False):
         noisy = part.measure(Groups.singletons(part.domain.n), share=Fraction(1))
+        values = _holding(values, noisy.values)
         values[at : at + part.domain.shape[0]] = noisy.values.reshape(-1, n)
         scale = float(np.max(noisy.scale))
     alone = Groups.singletons(n)
     return Level(values, [GroupTotals(alone, scale)], [alone], np.ones(rows))
+
+
+def _holding(kept: NDArray[np.signedinteger], more: Ints) -> NDArray[np.signedinteger]:
+    """Return an array of whole numbers of a type that holds some more of them."""
+    least, greatest = int(more.min()), int(more.max())
+    for type in (np.int16, np.int32, np.int64):
+        room = np.iinfo(type)
+        if room.bits >= 8 * kept.itemsize and room.min <= least and greatest <= room.max:
+            break
+    return kept.astype(type, copy=False)
 
 
 def _reconciled(measured: Sequence[Level | None], hierarchy: Hierarchy) -> tuple[Level, ...]:
@@ -192,7 +204,7 @@ def _moved(
     for level in reversed(range(hierarchy.depth - 1)):
         sums = np.add.reduceat(values, hierarchy.runs(level).starts[:-1], axis=0)
         if level <= lowest:
-            made.insert(0, dataclasses.replace(known[level], values=sums))
+            made.insert(0, dataclasses.replace(known[level], numbers=sums))
         else:
             none = Level(sums, [Unknown(_ADDED)], [Groups.singletons(n)], np.ones(len(sums)), math.nan)
             made.insert(0, none)

@@ -23,6 +23,7 @@ from dphist.records.cells import number, written
 from dphist.records.engines.files import PLAIN, Text
 from dphist.records.progress import watching
 from dphist.records.rounding import slack
+from dphist.records.tallies import rising
 
 __all__ = ["count"]
 
@@ -153,8 +154,7 @@ def count(
         bins, tallies = engine.run(counting)
     words = unit_words(unit, k)
     if domain.n > _MANY:  # public: how counts are held must not depend on them
-        order = np.argsort(bins)
-        return SparseCounts(bins[order], tallies[order], domain, sensitivity=k, unit=words)
+        return SparseCounts(*rising(bins, tallies), domain, sensitivity=k, unit=words)
     totals = np.zeros(domain.n, dtype=np.int64)  # every bin is present, also empty ones
     totals[bins] = tallies
     return Counts(totals, domain, sensitivity=k, unit=words)

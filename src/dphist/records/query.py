@@ -93,7 +93,7 @@ def _texts(tree: exp.Expression, fields: dict[str, Field]) -> list[str]:
 def counting_query(
     engine: Engine, domain: Domain, asked: Question, *, outside: Outside, max_contributions: int
 ) -> exp.Select:
-    """Return the query that counts the records of each bin."""
+    """Return the query that counts the records of each bin, or for very many bins that of each one's bin."""
     names, person = asked.names, asked.person
     carried = [] if person is None else ["unit"]
     rows = select([], **dict(zip(names, asked.values, strict=True))).from_(engine.source)
@@ -115,6 +115,8 @@ def counting_query(
     if person is not None:
         # Records without a unit are left out: several of them could belong to one person.
         rows = engine.bound(rows.where(exp.not_(is_null("unit"))), max_contributions)
+    if domain.n > engine.groups_up_to:  # public: how records are counted must not depend on them
+        return rows
     counted = select(["bin"], tally=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
     return counted.group_by(column("bin"))
 

@@ -44,6 +44,7 @@ class Engine(ABC):
 
     encoding: str | None = None  # what text is written in, and
     decimal: str | None = None  # the decimal mark of numbers, where these can be declared
+    groups_up_to: float = math.inf  # bins, beyond which records are not grouped there but sorted here
     names_are_public = True  # False where a file without a header would show a record as its names
 
     def columns(self) -> dict[str, Field]:
@@ -87,7 +88,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Run a counting query; return the bins that occur and how often."""
+        """Run a counting query, or one of each record's bin; return the bins that occur and how often."""
 
     def gather(self, rows: exp.Select) -> exp.Select:
         """Return these rows of all records at once, where an engine reads the records in parts."""

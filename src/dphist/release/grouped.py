@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
 from dphist.domain import Domain, shown
-from dphist.domain.groups import Floats, Groups
+from dphist.domain.groups import Floats, Groups, frozen
 from dphist.domain.hierarchy import Hierarchy
 from dphist.errors import UsageError
 from dphist.release import answers
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dphist.charts.picture import Picture
 
 AskedGroups: TypeAlias = str | Sequence[str | tuple[str, str]]
+Numbers: TypeAlias = NDArray[np.float64] | NDArray[np.signedinteger]
 _FROZEN = ("parameters", "provenance", "versions")
 _NO_SUM = "no interval: groups whose values are biased by the data have none for sums over several of them."
 
@@ -40,7 +42,7 @@ class Level:
     """What is known of the groups of one level.
 
     Args:
-        values: a row of bins for each group, as estimated.
+        numbers: a row of bins for each group, as estimated; whole numbers may take fewer bytes.
         errors: the error of each group's bins before ``factors``; a single one is that of all groups.
         groups: which bins of each group share a value; a single one is that of all groups.
         factors: of the variances, one for each group.
@@ -49,7 +51,7 @@ class Level:
         presentable: the values after post-processing, where a file holds them.
     """
 
-    values: Floats
+    numbers: Numbers
     errors: Sequence[ErrorModel]
     groups: Sequence[Groups]
     factors: Floats
@@ -57,19 +59,28 @@ class Level:
     presentable: Floats | None = None
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.values).all():
+        if self.numbers.dtype.kind == "f" and not np.isfinite(self.numbers).all():
             raise UsageError("a release's values must be finite numbers.")
-        self.values.flags.writeable = False
+        self.numbers.flags.writeable = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """How many groups there are, and bins in each."""
-        return self.values.shape
+        return self.numbers.shape
+
+    @cached_property
+    def values(self) -> Floats:
+        """A row of bins for each group, as doubles."""
+        return frozen(self.numbers.astype(np.float64, copy=False))
 
     def rows(self, groups: Sequence[int]) -> Floats:
         """Return the values of some groups."""
-        made: Floats = self.values[groups]
+        made: Floats = self.numbers[groups].astype(np.float64, copy=False)
         return made
+
+    def block(self, groups: range) -> Numbers:
+        """Return the values of groups that lie side by side."""
+        return self.numbers[groups.start : groups.stop]
 
     def presented(self, group: int | None = None) -> Floats | None:
         """Return the presentable values of a group, or of all; None where they are yet to be made."""
@@ -78,7 +89,7 @@ class Level:
     def error(self, i: int) -> ErrorModel:
         """Return the error of one group's bins."""
         base, factor = self.errors[i if len(self.errors) > 1 else 0], float(self.factors[i])
-        return base if factor == 1.0 else Reconciled(base, self.values.shape[1], factor)
+        return base if factor == 1.0 else Reconciled(base, self.shape[1], factor)
 
     def partition(self, i: int) -> Groups:
         """Return which bins of one group share a value."""
@@ -120,6 +131,10 @@ class AnyLevel(Protocol):
 
     def rows(self, groups: Sequence[int]) -> Floats:
         """Return the values of some groups."""
+        ...
+
+    def block(self, groups: range) -> Numbers:
+        """Return the values of groups that lie side by side, as they are kept."""
         ...
 
     def presented(self, group: int | None = None) -> Floats | None:

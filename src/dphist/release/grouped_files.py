@@ -6,7 +6,6 @@ large Parquet file the labels are read at once, and the rows of a group when it 
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from dphist.domain.hierarchy import MOST_LEVELS, Hierarchy
 from dphist.errors import OutputError, ReleaseFileError
 from dphist.release import files
 from dphist.release.grouped import AnyLevel, GroupedRelease, Level
+from dphist.release.parquet import Column, Writer
 from dphist.uncertainty.models import ErrorModel
 from dphist.uncertainty.reading import error_model_from_dict
 from dphist.uncertainty.reconciled import Reconciled
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 MOST_IN_JSON = 1 << 16  # values; and up to as many a file is read whole
 _ROW_GROUP = 1 << 17  # values that are stored together
-_LEAST_ROWS = 2048  # rows that DuckDB stores together at least
-_PIECE = 1024  # bins that are handed over as columns
 _MOST_TEXT = 1 << 30  # bytes of labels in a file, beyond which it is damaged
 _BLOCK = 2048  # rows whose error models are read at once
 
@@ -108,101 +106,67 @@ def _rows(release: GroupedRelease) -> Iterator[Row]:
             yield row
 
 
-def _labels_above(tree: Hierarchy, at: int) -> NDArray[np.object_]:
+def _labels_above(tree: Hierarchy, at: int) -> Sequence[str | None]:
     """Return the label of the group above each of a level's; None at the top."""
     if at == 0:
-        return np.full(tree.sizes[0], None, dtype=object)
-    above: NDArray[np.object_] = _texts(tree.labels[at - 1])[tree.parents[at - 1]]
-    return above
+        return [None] * tree.sizes[0]
+    above = _texts(tree.labels[at - 1])
+    return [above[i] for i in tree.parents[at - 1]]
 
 
-def _texts(labels: Sequence[str]) -> NDArray[np.object_]:
+def _texts(labels: Sequence[str]) -> list[str]:
     """Return labels as a column; half a character, which no file can hold, is written out."""
-    return np.array([label.encode("utf-8", "backslashreplace").decode() for label in labels], dtype=object)
+    return [label.encode("utf-8", "backslashreplace").decode() for label in labels]
 
 
 # ---- Parquet, written -------------------------------------------------------------------------------
 
 
 def _write_parquet(release: GroupedRelease, file: Path) -> None:
-    import duckdb
-
-    rows = max(_ROW_GROUP // release.bins.n, _LEAST_ROWS)
-    try:
-        with duckdb.connect() as db:
-            parts = [_select(db, release, at) for at in range(release.hierarchy.depth)]
-            db.execute(
-                f"COPY ({' UNION ALL '.join(parts)}) TO ? (FORMAT parquet, COMPRESSION zstd, "
-                f"PARQUET_VERSION v2, ROW_GROUP_SIZE {rows}, KV_METADATA {{{files.PARQUET_KEY}: ?}})",
-                [str(file), files.written(header(release))],
-            )
-    except duckdb.Error as error:
-        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
+    """Write a row for each group; it takes the memory of the rows that are stored together."""
+    with file.open("wb") as opened:
+        made = Writer(opened, _columns(release))
+        for at in range(release.hierarchy.depth):
+            for rows, block in _blocks(release, at):
+                made.block(block, rows=rows)
+        made.close({files.PARQUET_KEY: files.written(header(release))})
 
 
-def _select(db: duckdb.DuckDBPyConnection, release: GroupedRelease, at: int) -> str:
-    """Hand a level over to DuckDB and return the query of its rows."""
-    name, n = f"level{at}", release.bins.n
-    wide = -(-n // _PIECE)
-    labels = _label_columns(release, at)
-    # A group is one row of the table, or one for each of its pieces.
-    table = {key: np.repeat(column, wide) for key, column in labels.items()}
-    table["node"], table["piece"] = np.divmod(np.arange(release.hierarchy.sizes[at] * wide), wide)
-    lists = []
-    for key, matrix in _number_columns(release, at).items():
-        pieces = _pieces(matrix, wide)
-        table |= {f"{key}{j}": pieces[:, j] for j in range(pieces.shape[1])}
-        made = f"[{', '.join(f'{key}{j}' for j in range(pieces.shape[1]))}]"
-        lists.append((f"flatten(list({made} ORDER BY piece))[:{n}]" if wide > 1 else made) + f' AS "{key}"')
-    db.register(name, table)
-    texts = [_text_of(key, labels, wide) for key in ("group", "parent", "factor", *_own_columns(release))]
-    query = f"SELECT {at}::TINYINT AS level, {', '.join(texts + lists)} FROM {name}"
-    return f"({query} GROUP BY node ORDER BY node)" if wide > 1 else query
-
-
-def _text_of(key: str, table: Mapping[str, object], wide: int) -> str:
-    """Return the expression of a column that holds one thing for each group, or nothing on this level."""
-    if key not in table:
-        return f'NULL::VARCHAR AS "{key}"'
-    kind = "DOUBLE" if key == "factor" else "VARCHAR"  # of a column of nothing but NULL, too
-    made = f'any_value("{key}")' if wide > 1 else f'"{key}"'
-    return f'{made}::{kind} AS "{key}"'
-
-
-def _label_columns(release: GroupedRelease, at: int) -> dict[str, NDArray[Any]]:
-    """Return the columns of a level that hold one thing for each group."""
-    tree, level = release.hierarchy, release.levels[at]
-    models: dict[str, Sequence[Any]] = {"error": level.errors, "partition": level.groups}
-    return {
-        "group": _texts(tree.labels[at]),
-        "parent": _labels_above(tree, at),
-        "factor": np.asarray(level.factors, dtype=np.float64),
-        **{
-            key: np.array([files.written(model.to_dict()) for model in made], dtype=object)
-            for key, made in models.items()
-            if len(made) > 1
-        },
-    }
-
-
-def _number_columns(release: GroupedRelease, at: int) -> dict[str, NDArray[Any]]:
-    """Return the columns of a level that hold a list for each group."""
-    found: dict[str, NDArray[Any]] = {"raw": release.levels[at].values}
+def _columns(release: GroupedRelease) -> list[Column]:
+    found = [Column("level", "int8"), Column("group", "text"), Column("parent", "text")]
+    found += [Column("factor", "double"), *(Column(name, "text") for name in _own_columns(release))]
+    found.append(Column("raw", "doubles"))
     if release.post != "none":
-        values = release.values(release.hierarchy.names[at])
-        found["values"] = values.astype(np.int64) if release.post == "integer" else values
+        found.append(Column("values", "int64s" if release.post == "integer" else "doubles"))
     return found
 
 
-def _pieces(matrix: NDArray[Any], wide: int) -> NDArray[Any]:
-    """Return rows cut into pieces of equal length, the last one filled up with zeros."""
-    if wide == 1:
-        return matrix
-    size, n = matrix.shape
-    length = -(-n // wide)
-    padded = np.zeros((size, wide * length), dtype=matrix.dtype)
-    padded[:, :n] = matrix
-    return padded.reshape(size * wide, length)
+def _blocks(release: GroupedRelease, at: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a level, as many at a time as are stored together."""
+    tree, level = release.hierarchy, release.levels[at]
+    many = max(_ROW_GROUP // release.bins.n, 1)
+    values = None if release.post == "none" else release.values(tree.names[at])
+    above = None if at == 0 else tree.labels[at - 1]
+    for start in range(0, tree.sizes[at], many):
+        rows = range(start, min(start + many, tree.sizes[at]))
+        of = slice(rows.start, rows.stop)
+        block: dict[str, Any] = {
+            "level": np.full(len(rows), at),
+            "group": _texts(tree.labels[at][of]),
+            "parent": None if above is None else _texts([above[i] for i in tree.parents[at - 1][of]]),
+            "factor": level.factors[of],
+            "error": _models(level.errors, rows),
+            "partition": _models(level.groups, rows),
+            "raw": level.block(rows),
+        }
+        if values is not None:
+            block["values"] = values[of].astype(np.int64) if release.post == "integer" else values[of]
+        yield len(rows), block
+
+
+def _models(made: Sequence[Any], rows: range) -> list[str] | None:
+    """Return the models of some groups; None where one is that of all, and in the header."""
+    return None if len(made) == 1 else [files.written(made[i].to_dict()) for i in rows]
 
 
 def _own_columns(release: GroupedRelease) -> list[str]:
@@ -312,7 +276,7 @@ def _whole(head: _Header, columns: Mapping[str, Sequence[Any]]) -> GroupedReleas
             presented = files.presentable(_matrix(columns["values"][of], n), head.post)
         levels.append(
             Level(
-                values=_matrix(columns["raw"][of], n),
+                numbers=_matrix(columns["raw"][of], n),
                 errors=[error_model_from_dict(files.mapping(e), n) for e in columns["error"][of]]  # type: ignore[arg-type]
                 if error is None
                 else [error],
@@ -550,6 +514,10 @@ class StoredLevel:
     def _presentable(self) -> Floats:
         with self._reading():
             return files.presentable(self.stored.matrix("values", self.start, *self.shape), self.head.post)
+
+    def block(self, groups: range) -> Floats:
+        """Return the values of groups that lie side by side."""
+        return self.values[groups.start : groups.stop]
 
     def rows(self, groups: Sequence[int]) -> Floats:
         """Return the values of some groups."""

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist._common.leftovers import spill_folder
@@ -29,8 +28,11 @@ from dphist.records.engines import files
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
+from dphist.records.tallies import Tallies, merged, tallied
 
 SOURCE = "dphist_records"
+_BINS = "dphist_bins"
+_SORTED = 1 << 25  # records whose bins are sorted at once
 _FILE = "dphist_file"  # the column of a Parquet file's path
 _READERS = {
     "csv": "CSV",
@@ -67,6 +69,7 @@ class Duck(sql.Engine):
     """A DuckDB connection that has the records under one name."""
 
     dialect = "duckdb"
+    groups_up_to = 1 << 24  # sorting whole numbers then takes half the time and memory of hashing them
     to_number = "TRY_CAST({} AS DOUBLE); values that are not numbers are then left out"
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, *, progress: bool) -> None:
@@ -162,14 +165,30 @@ class Duck(sql.Engine):
         checked = exp.case().when(disorder, stop).else_(kept)
         return sql.select(["bin"]).from_(looking_back.subquery("r")).where(checked)
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Select) -> Tallies:
         with watching(self.name, self._share, shown=self.progress):
             return self.tally(query)
 
-    def tally(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tally(self, query: exp.Select) -> Tallies:
         """Count the records that are in reach now."""
-        found = self._execute(sql.generate(query, self.dialect), fetch=True)
+        text = sql.generate(query, self.dialect)
+        if "tally" not in query.named_selects:
+            return self._sorted(text)
+        found = self._execute(text, fetch=True)
         return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
+
+    def _sorted(self, text: str) -> Tallies:
+        """Count records by sorting their bins, some at a time; what does not fit in memory is on disk."""
+        self._execute(
+            f"CREATE OR REPLACE TEMP TABLE {_BINS} AS SELECT CAST(bin AS INTEGER) AS bin FROM ({text})"
+        )
+        (many,) = self._execute(f"SELECT count(*) AS many FROM {_BINS}", fetch=True)["many"].tolist()
+        made = tallied(np.zeros(0, dtype=np.int32))
+        for start in range(0, many, _SORTED):
+            part = f"SELECT bin FROM {_BINS} WHERE rowid >= {start} AND rowid < {start + _SORTED}"
+            made = merged(made, tallied(self._execute(part, fetch=True)["bin"]))
+        self._execute(f"DROP TABLE {_BINS}")
+        return made
 
     def _share(self) -> float:
         return self.connection.query_progress() / 100
@@ -208,7 +227,7 @@ class ParquetDuck(Duck):
         except duckdb.Error:
             self._refuse()
 
-    def tally(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tally(self, query: exp.Select) -> Tallies:
         """Count the records; if some text turns out not to be UTF-8, with its bytes marked.
 
         The extremes that a file states for a column are kept from DuckDB (``TRY`` hides them). NaN is no

@@ -7,19 +7,20 @@ something about one record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
+from dphist.domain.groups import Ints
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import sql
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
+from dphist.records.tallies import Tallies
 
 try:
     import psycopg
@@ -65,9 +66,11 @@ _SAFE = (  # what no value can make fail, on this server
 )
 _SAFE_NODES = frozenset(getattr(exp, name) for name in _SAFE.split() if hasattr(exp, name))
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
-# COPY's binary form: per row the number of fields, then each one's length and its big-endian value.
-_ROW = np.dtype([("fields", ">i2"), ("a", ">i4"), ("bin", ">i8"), ("b", ">i4"), ("tally", ">i8")])
-_HEADER = 19
+# COPY's binary form: a header; per row the number of fields, then each one's length and content. That of an
+# array is a header, then each number's length and its big-endian value.
+_HEADER, _ARRAY_HEADER = 19, 20
+_ELEMENT = np.dtype([("size", ">i4"), ("value", ">i8")])
+_TOGETHER = 1 << 16  # bins that travel in one row
 
 
 class Postgres(sql.Engine):
@@ -122,14 +125,10 @@ class Postgres(sql.Engine):
         rows = list(zip(*columns.values(), strict=True))
         # No text of PostgreSQL holds a NUL, so no record has such a label.
         kept = [row for row in rows if not any(isinstance(v, str) and "\0" in v for v in row)]
-        arrays = []
-        for i, column in enumerate(columns):
-            cells = [
-                exp.Literal.string(row[i]) if isinstance(row[i], str) else exp.Literal.number(row[i])
-                for row in kept
-            ]
-            type = exp.DataType.build(f"{types.get(column, 'double precision')}[]", dialect=self.dialect)
-            arrays.append(exp.cast(exp.Array(expressions=cells), type))
+        arrays = [
+            _array((_cell(row[i]) for row in kept), f"{types.get(column, 'double precision')}[]")
+            for i, column in enumerate(columns)
+        ]
         names = exp.TableAlias(
             this=exp.to_identifier("t"),
             columns=[exp.to_identifier(c, quoted=True) for c in columns],
@@ -165,17 +164,17 @@ class Postgres(sql.Engine):
         whole = sql.fill("FLOOR(EXTRACT(EPOCH FROM v))", self.dialect, v=value)
         return exp.cast(whole, "double")
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        text = f"COPY ({self._text(query)}) TO STDOUT (FORMAT BINARY)"
+    def run(self, query: exp.Select) -> Tallies:
+        text = f"COPY ({_packed(self._text(query))}) TO STDOUT (FORMAT BINARY)"
         with (
             self._errors(),
             watching(self.name, lambda: None, shown=self.progress),
             self.connection.cursor() as cursor,
             cursor.copy(text.encode()) as copy,
         ):
-            sent = b"".join(copy)
-        rows = np.frombuffer(sent[_HEADER:-2], dtype=_ROW)
-        return rows["bin"].astype(np.int64), rows["tally"].astype(np.int64)
+            parts = list(_received(copy))
+        none = np.zeros(0, dtype=np.int64)
+        return np.concatenate([none, *(b for b, _ in parts)]), np.concatenate([none, *(t for _, t in parts)])
 
     def _text(self, query: exp.Expression) -> str:
         # This server has no TRY_CAST, and a plain one would fail on what it cannot convert.
@@ -308,10 +307,53 @@ def _try_cast(node: exp.Expression) -> exp.Expression:
     return exp.case().when(fits, exp.cast(written.copy(), "double"))
 
 
+def _cell(value: str | float) -> str:
+    """Return a text or a number as an element of an array that is written as one literal."""
+    if not isinstance(value, str):
+        return repr(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _array(cells: Iterator[str], type: str) -> exp.Expression:
+    """Return an array of any length as one node of the query, which is copied and walked many times."""
     return exp.cast(
         exp.Literal.string("{" + ",".join(cells) + "}"), exp.DataType.build(type, dialect="postgres")
     )
+
+
+def _packed(counting: str) -> str:
+    """Return a query for the bins and tallies of a counting query, thousands in a row.
+
+    A row takes microseconds to receive, whatever is in it. The rows are made from sorted ones, one at a time,
+    and sorting goes to the server's disk if need be: its memory does not grow with the number of bins.
+    """
+    rows = f'SELECT "bin", "tally", "bin" / {_TOGETHER} AS "block" FROM ({counting}) AS c ORDER BY "block"'
+    return f'SELECT array_agg("bin"), array_agg("tally") FROM ({rows}) AS r GROUP BY "block"'
+
+
+def _received(copied: Iterable[Any]) -> Iterator[Tallies]:
+    """Yield the two arrays of each row of a binary COPY, whose bytes come in parts of any length."""
+    parts, held = iter(copied), b""
+
+    def take(size: int) -> bytes:
+        nonlocal held
+        while len(held) < size:
+            held += bytes(next(parts))
+        taken, held = held[:size], held[size:]
+        return taken
+
+    take(_HEADER)
+    while int.from_bytes(take(2), "big", signed=True) == 2:
+        bins, tallies = (take(int.from_bytes(take(4), "big")) for _ in range(2))
+        yield _whole_numbers(bins), _whole_numbers(tallies)
+    for _ in parts:  # the connection is free again at their end
+        pass
+
+
+def _whole_numbers(array: bytes) -> Ints:
+    made: Ints = np.frombuffer(array, dtype=_ELEMENT, offset=_ARRAY_HEADER)["value"].astype(np.int64)
+    return made
 
 
 def _field(name: str, category: str) -> Field:

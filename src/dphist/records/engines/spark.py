@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.errors import DataError, UsageError
 from dphist.records import sql
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
+from dphist.records.tallies import Tallies
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
@@ -148,7 +147,7 @@ class Spark(sql.Engine):
         few = exp.LTE(this=sql.column("rank"), expression=exp.Literal.number(limit))
         return sql.select(["bin"]).from_(ranked.subquery("r")).where(few)
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Select) -> Tallies:
         with _errors(self.name), watching(self.name, self._share, shown=self.progress):
             found = self._query(query).toArrow()
             return found["bin"].to_numpy(), found["tally"].to_numpy()

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import duckdb
-import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.errors import DataError
@@ -18,6 +16,7 @@ from dphist.records.engines import files
 from dphist.records.engines.duck import SOURCE, Duck, identifier
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
+from dphist.records.tallies import Tallies
 
 _BATCH = 50_000  # rows taken at a time
 
@@ -51,7 +50,7 @@ class SqliteDuck(Duck):
         self._execute(f"CREATE TEMP TABLE {SOURCE} ({made})")
         self.untyped = frozenset(self.columns())
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Select) -> Tallies:
         """Copy the columns the query names, a batch at a time, and run it."""
         used = [c for c in self.names if c in {n.name for n in query.find_all(exp.Column)}]
         if not used:  # an expression of constants: the rows still have to be there

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist.errors import DataError, UsageError
@@ -25,6 +24,7 @@ from dphist.records.engines import files
 from dphist.records.engines.duck import SOURCE, Duck, in_list, quoted
 from dphist.records.progress import watching
 from dphist.records.sql import Field
+from dphist.records.tallies import Tallies, merged, tallied
 
 _GATHERED = "dphist_gathered"
 _PART = 1 << 25  # bytes that DuckDB reads at a time
@@ -78,7 +78,7 @@ class LineDuck(Duck):
         """Keep at most ``limit`` rows of each unit, of those of all parts."""
         return super().bound(self.gather(rows), limit)
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Select) -> Tallies:
         """Run a counting query on one part after another."""
         with watching(self.name, self._part, shown=self.progress):
             if self._gathered is not None:
@@ -86,14 +86,10 @@ class LineDuck(Duck):
                 for _ in self._parts():
                     self._execute(gather)
                 return self.tally(query)
-            bins = tallies = np.zeros(0, dtype=np.int64)
+            made = tallied(np.zeros(0, dtype=np.int64))
             for _ in self._parts():
-                more, counted = self.tally(query)
-                bins, at = np.unique(np.concatenate((bins, more)), return_inverse=True)
-                sums = np.zeros(bins.size, dtype=np.int64)
-                np.add.at(sums, at, np.concatenate((tallies, counted)))
-                tallies = sums
-            return bins, tallies
+                made = merged(made, self.tally(query))
+            return made
 
     def _parts(self) -> Iterator[None]:
         """Put one part of the records after another where the source is read from."""
@@ -246,7 +242,7 @@ class ObjectDuck(Duck):
         self.anew = frozenset(name for name, dtype in kinds if is_written_anew(dtype))
         typed.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
 
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Select) -> Tallies:
         """Turn the columns that the query names into text, and run it."""
         asked = {node.name for node in query.find_all(exp.Column)}
         used = [name for name in self.names if name in asked] or self.names[:1]
