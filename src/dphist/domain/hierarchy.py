@@ -115,6 +115,11 @@ class Hierarchy:
             raise UsageError(f"there is no {self.names[level]} {shown(label)}.{meant}")
         return found
 
+    def knowing(self, places: Mapping[int, dict[str, int]]) -> Hierarchy:
+        """Return this, with the numbers of the groups of its levels by label, where they were made already."""
+        self.__dict__["_found"] = dict(places)
+        return self
+
     def _places(self, level: int) -> dict[str, int]:
         made: dict[int, dict[str, int]] = self.__dict__.setdefault("_found", {})
         if level not in made:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_IN_JSON = 1 << 16  # values; and up to as many a file is read whole
-_ROW_GROUP = 1 << 17  # values that are stored together
+_ROW_GROUP = 1 << 19  # values that are stored together
 _MOST_TEXT = 1 << 30  # bytes of labels in a file, beyond which it is damaged
 _BLOCK = 2048  # rows whose error models are read at once
 
@@ -309,7 +309,7 @@ def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Seq
     """Return the hierarchy of the rows' labels."""
     if list(level) != np.repeat(np.arange(len(head.sizes)), head.sizes).tolist():
         raise ValueError("its rows are not in the order of its levels.")
-    labels, parents = [], []
+    labels, parents, found = [], [], {}
     places: dict[str, int] = {}
     for at, (start, size) in enumerate(zip(head.starts(), head.sizes, strict=True)):
         names = tuple(map(files.text, group[start : start + size]))
@@ -322,7 +322,8 @@ def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Seq
         if len(places) != size or not all(label.strip() for label in names):
             raise ValueError(f"two groups of the level {head.names[at]!r} are called the same, or nothing.")
         labels.append(names)
-    return Hierarchy(head.names, tuple(labels), tuple(parents), head.other)
+        found[at] = places
+    return Hierarchy(head.names, tuple(labels), tuple(parents), head.other).knowing(found)
 
 
 def _factors(numbers: Sequence[Any], n: int) -> Floats:
