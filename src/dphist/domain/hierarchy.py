@@ -116,7 +116,7 @@ class Hierarchy:
         return found
 
     def knowing(self, places: Mapping[int, dict[str, int]]) -> Hierarchy:
-        """Return this, with the numbers of the groups of its levels by label, where they were made already."""
+        """Return this, with the numbers of groups by their labels, which were made already."""
         self.__dict__["_found"] = dict(places)
         return self
 
