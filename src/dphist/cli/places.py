@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,6 +74,16 @@ def same_file(one: Path, other: Path) -> bool:
         return one.resolve() == other.resolve() or one.samefile(other)
     except (OSError, RuntimeError):  # one is not there, or a ring of links
         return False
+
+
+def check_disk(path: Path, needed: int) -> None:
+    """Refuse a file that may not fit on its disk, before anything is charged."""
+    free = shutil.disk_usage(path.absolute().parent).free
+    if needed > free:
+        raise OutputError(
+            f"{path} may take {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free there. Free some "
+            "space, or choose another place with --out. Nothing was charged."
+        )
 
 
 def check_writable(path: Path, endings: tuple[str, ...]) -> None:

@@ -21,7 +21,7 @@ from dphist.cli.bins import check_columns, make_bins, make_groups, say_what_is_s
 from dphist.cli.common import Interrupted, amount, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
 from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
-from dphist.cli.places import check_free, check_places
+from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.stream import check_format, read_as, spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, is_interrupt
@@ -89,9 +89,10 @@ def publish(
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
     check_format(data, reading.format)
-    account, target = ledger_path(ledger), Path("release.json") if out is None else out
+    account, target = ledger_path(ledger), Path(_default_name(plan)) if out is None else out
     fresh = may_make(account, named=ledger)
     check_places(data, account, target, plot)
+    _check_room(plan, target, as_json=as_json)
     for place in (out, plot):
         if place is not None:
             check_free(place, overwrite=overwrite)
@@ -137,6 +138,27 @@ def publish(
         raise typer.Exit(OutputError.exit_code)
 
 
+def _default_name(plan: Plan) -> str:
+    """Return a name in a format that takes as many values as a plan has."""
+    from dphist.planning.grouped import GroupedPlan
+    from dphist.release.grouped_files import MOST_IN_JSON
+
+    many = isinstance(plan, GroupedPlan) and plan.size > MOST_IN_JSON
+    return "release.parquet" if many else "release.json"
+
+
+def _check_room(plan: Plan, target: Path, *, as_json: bool) -> None:
+    """Refuse a format or a disk that all groups do not fit in, before anything is charged."""
+    from dphist.planning.grouped import GroupedPlan
+    from dphist.release.grouped_files import bytes_at_most, refuse_too_many
+
+    if isinstance(plan, GroupedPlan):
+        ending = target.suffix.lower()
+        for each in (ending, ".json") if as_json else (ending,):
+            refuse_too_many(plan.size, each)
+        check_disk(target, bytes_at_most(plan.size, ending, presented=plan.post != "none"))
+
+
 def _prepare(plan: Plan, plot: Path | None) -> None:
     """Compile and import what the steps after the charge need, so that nothing can fail there."""
     import rich.table  # noqa: F401 - the release is shown in one
@@ -173,12 +195,13 @@ def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple
         return (release.save(target, overwrite=True) if overwrite else save_fresh(release, target)), True
     except DphistError as error:
         try:
-            rescue = release.save(Path(tempfile.mkdtemp(prefix="dphist-")) / target.with_suffix(".json").name)
+            kept = target if target.suffix.lower() == ".parquet" else target.with_suffix(".json")
+            rescue = release.save(Path(tempfile.mkdtemp(prefix="dphist-")) / kept.name)
         except (DphistError, OSError):
             show(release.to_json())
             say(f"error: {error} The release is paid for, so it was printed instead: keep that output.")
             sys.exit(error.exit_code)
-        move = f"mv {shlex.quote(str(rescue))} {shlex.quote(str(target.with_suffix('.json')))}"
+        move = f"mv {shlex.quote(str(rescue))} {shlex.quote(str(kept))}"
         say(
             f"error: {error} The release is paid for, so it was kept in {rescue}. Do not publish again: that "
             f"would be charged again. Move it: {move}"

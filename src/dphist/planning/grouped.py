@@ -62,6 +62,11 @@ class GroupedPlan(Plan):
         """The groups of every level."""
         return make_hierarchy(self.by, self.groups, other=self.group_other)
 
+    @property
+    def size(self) -> int:
+        """How many values a release has: those of all bins of all groups of all levels."""
+        return sum(self.hierarchy.sizes) * self.domain.n
+
     @cached_property
     def shares(self) -> tuple[Fraction, ...]:
         """The part of epsilon that each level is measured with, the top first."""

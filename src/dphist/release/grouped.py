@@ -335,6 +335,12 @@ class GroupedRelease:
 
         return export(self, path, level=level, title=title, overwrite=overwrite)
 
+    def to_json(self) -> str:
+        """Return the document of a small release as JSON."""
+        from dphist.release.grouped_files import to_json
+
+        return to_json(self)
+
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,

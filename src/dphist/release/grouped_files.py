@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_IN_JSON = 1 << 16  # values; and up to as many a file is read whole
+MOST_IN_CSV = 1 << 22  # values, which are a row each
+_LINE = 200  # bytes of such a row
 _ROW_GROUP = 1 << 19  # values that are stored together
 _MOST_TEXT = 1 << 30  # bytes of labels in a file, beyond which it is damaged
 _BLOCK = 2048  # rows whose error models are read at once
@@ -73,12 +75,9 @@ def save(release: GroupedRelease, path: str | os.PathLike[str], *, overwrite: bo
 def writer(release: GroupedRelease, target: Path) -> Callable[[Path], object]:
     """Return what writes a release in the format of a name."""
     ending = target.suffix.lower()
+    refuse_too_many(sum(release.hierarchy.sizes) * release.bins.n, ending)
     if ending == ".json":
-        if (values := sum(release.hierarchy.sizes) * release.bins.n) > MOST_IN_JSON:
-            raise OutputError(
-                f"{values:,} values are too many for .json, which takes {MOST_IN_JSON:,}: save as .parquet."
-            )
-        text = files.written(document(release))
+        text = to_json(release)
         return lambda file: file.write_text(text, encoding="utf-8")
     if ending == ".parquet":
         return lambda file: _write_parquet(release, file)
@@ -87,6 +86,26 @@ def writer(release: GroupedRelease, target: Path) -> Callable[[Path], object]:
 
         return lambda file: files.write_table(release, columns(release), file)
     raise files.no_format(target)
+
+
+def refuse_too_many(values: int, ending: str) -> None:
+    """Refuse a format that does not take so many values."""
+    most = {".json": MOST_IN_JSON, ".csv": MOST_IN_CSV}.get(ending, values)
+    if values > most:
+        raise OutputError(
+            f"{values:,} values are too many for {ending}, which takes {most:,}: save as .parquet."
+        )
+
+
+def bytes_at_most(values: int, ending: str, *, presented: bool) -> int:
+    """Return about how large a file can become: a double for each value, twice where they are presented."""
+    return values * (9 * (1 + presented) if ending == ".parquet" else _LINE)
+
+
+def to_json(release: GroupedRelease) -> str:
+    """Return the whole document as JSON, if it is not too large for that."""
+    refuse_too_many(sum(release.hierarchy.sizes) * release.bins.n, ".json")
+    return files.written(document(release))
 
 
 def _rows(release: GroupedRelease) -> Iterator[Row]:
