@@ -16,7 +16,7 @@ from dphist.domain.groups import Groups
 from dphist.errors import UsageError
 from dphist.kernels.transforms import fourier
 from dphist.kernels.transforms.exact import exact_answers
-from dphist.kernels.transforms.haar import haar_cells, haar_range_variance, haar_variances
+from dphist.kernels.transforms.haar import haar_cells, haar_range_variances, haar_variances
 from dphist.kernels.transforms.weights import reweighted
 from dphist.kernels.trees import tree as trees
 from dphist.methods.catalogue import make_pipeline
@@ -121,7 +121,7 @@ class TestTransforms:
     def test_the_variance_of_every_range_is_that_of_the_dense_inverse(self, n):
         inverse = np.linalg.inv(dense(Haar(n)))
         for lo, hi in itertools.combinations(range(n + 1), 2):
-            assert haar_range_variance(n, lo, hi) == pytest.approx(
+            assert haar_range_variances(n, np.array([lo]), np.array([hi])) == pytest.approx(
                 np.square(inverse[lo:hi].sum(axis=0)).sum()
             )
 

@@ -156,9 +156,9 @@ class Calibrated(ErrorModel):
             out[several], whole = self._scattered(lo[several], hi[several], level)
         else:
             out[several], whole = self._contiguous(lo[several], hi[several], level)
-        for i in np.flatnonzero(several)[whole]:
-            exact = self.base.margin(int(lo[i]), int(hi[i]), level=level)
-            out[i] = out[i] if exact is None else exact
+        of_whole = np.flatnonzero(several)[whole]
+        exact = self.base.margins(lo[of_whole], hi[of_whole], level=level)
+        out[of_whole] = np.where(np.isnan(exact), out[of_whole], exact)
         alone = hi - lo == 1
         if alone.any():
             out[alone] = self.bin_margins(level=level)[lo[alone]]
@@ -216,13 +216,10 @@ class Calibrated(ErrorModel):
         return _folded_normal_quantile(weight * observed, np.sqrt(remaining), level), whole
 
     def _scattered_noise(self, lo: Ints, hi: Ints) -> tuple[Floats, NDArray[np.bool_]]:
-        labels, sizes, k = self._labels, self.groups.sizes, self.groups.k
-        noise, whole = np.empty(lo.size), np.empty(lo.size, dtype=bool)
-        for i, (a, b) in enumerate(zip(lo.tolist(), hi.tolist(), strict=True)):
-            part = np.bincount(labels[a:b], minlength=k) / sizes
-            noise[i] = (part * part) @ self._noise.variances
-            whole[i] = ((part == 0) | (part == 1)).all()
-        return noise, whole
+        from dphist.kernels.scattered import sums_of_squares, whole_ranges
+
+        labels, each = self._labels, self._noise.variances / self.groups.sizes**2
+        return sums_of_squares(labels, each, lo, hi), whole_ranges(labels, self.groups.k, lo, hi)
 
     def _run_bias(self, length: Ints) -> Floats:
         """Return the mean deviation of the sums of runs of some lengths, besides the noise."""

@@ -158,22 +158,20 @@ class GroupTotals(ErrorModel):
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
-        noise_law.check_level(level)
-        if not 0 <= lo <= hi <= self.groups.n:
-            raise UsageError(f"bins {lo} to {hi} are not a range of the {self.groups.n} bins.")
-        inside = self._inside(lo, hi)
-        if inside is None:
-            return None
-        distinct, which = self._scales
-        repeats = np.bincount(which[inside], minlength=distinct.size)
-        return float(noise_law.sum_quantile(distinct, repeats, level))
+        margin = float(self.margins(np.array([lo]), np.array([hi]), level=level)[0])
+        return None if math.isnan(margin) else margin
 
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
-        """Return the margins of many ranges; where all bins have the same noise, one for each length."""
-        if not (self.groups.are_singletons and isinstance(self.scale, float)):
-            return super().margins(lo, hi, level=level)
-        _, first, which = np.unique(hi - lo, return_index=True, return_inverse=True)
-        return super().margins(lo[first], hi[first], level=level)[which]
+        """Return the exact margins of many ranges, NaN for those that cut a group."""
+        noise_law.check_level(level)
+        wrong = np.flatnonzero(~((lo >= 0) & (lo <= hi) & (hi <= self.groups.n)))
+        if wrong.size:
+            ends = f"bins {lo[wrong[0]]} to {hi[wrong[0]]}"
+            raise UsageError(f"{ends} are not a range of the {self.groups.n} bins.")
+        whole = self._whole(lo, hi)
+        out = np.full(lo.shape, math.nan)
+        out[whole] = self._whole_margins(lo[whole], hi[whole], level)
+        return out
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the exact margin of each bin that is a group of its own, NaN for the others."""
@@ -236,14 +234,36 @@ class GroupTotals(ErrorModel):
     def _labels(self) -> Ints:
         return self.groups.labels()
 
-    def _inside(self, lo: int, hi: int) -> slice | NDArray[np.bool_] | None:
-        """Return the groups that make up a range: a slice or a mask; None if the range cuts a group."""
-        if self.groups.order is None:
-            whole = _whole_groups(self.groups, lo, hi)
-            return slice(*whole) if whole is not None else slice(0) if lo == hi else None
-        touched = np.bincount(self._labels[lo:hi], minlength=self.groups.k)
-        mask = touched > 0
-        return mask if (touched[mask] == self.groups.sizes[mask]).all() else None
+    def _whole(self, lo: Ints, hi: Ints) -> NDArray[np.bool_]:
+        """Return which ranges consist of whole groups."""
+        if self.groups.order is not None:
+            from dphist.kernels.scattered import whole_ranges
+
+            return whole_ranges(self._labels, self.groups.k, lo, hi)
+        if self.groups.are_singletons:
+            return np.ones(lo.shape, dtype=bool)
+        edge = np.zeros(self.groups.n + 1, dtype=bool)
+        edge[self.groups.starts] = True
+        whole: NDArray[np.bool_] = (edge[lo] & edge[hi]) | (lo == hi)
+        return whole
+
+    def _whole_margins(self, lo: Ints, hi: Ints, level: float) -> Floats:
+        """Return the margins of ranges that consist of whole groups."""
+        if self.groups.are_singletons and isinstance(self.scale, float):
+            return noise_law.sum_quantiles(self.scale, hi - lo, level)
+        first = np.full(self.groups.k, self.groups.n)  # the first bin of each group
+        first[self._labels[::-1]] = np.arange(self.groups.n)[::-1]
+        begun = np.zeros(self.groups.n + 1, dtype=np.int64)
+        begun[first + 1] = 1
+        begun = np.cumsum(begun)
+        if isinstance(self.scale, float):
+            return noise_law.sum_quantiles(self.scale, begun[hi] - begun[lo], level)
+        scales, which = self._scales
+        kinds = which[np.argsort(first)]
+        each = [
+            np.bincount(kinds[a:b], minlength=scales.size) for a, b in zip(begun[lo], begun[hi], strict=True)
+        ]
+        return np.array([noise_law.sum_quantile(scales, repeats, level) for repeats in each])
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +284,9 @@ class FineTotals(ErrorModel):
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         margin = self.base.margin(lo, hi, level=level)
         return None if margin is None else margin / self.grid
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        return self.base.margins(lo, hi, level=level) / self.grid
 
     def bin_margins(self, *, level: float) -> Floats:
         return self.base.bin_margins(level=level) / self.grid
@@ -289,14 +312,19 @@ class NormalSums(ErrorModel, Protocol):
     def variances(self) -> Floats:
         """Return the variance of each bin, NaN for bins that share a value."""
 
-    def _range_variance(self, lo: int, hi: int) -> float | None:
-        """Return the variance of the sum of bins lo to hi - 1, None if it is unknown."""
+    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of the sum of each range of bins, not finite where it is unknown."""
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""
+        margin = float(self.margins(np.array([lo]), np.array([hi]), level=level)[0])
+        return None if math.isnan(margin) else margin
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
         z = noise_law.normal_quantile(level)
-        variance = 0.0 if lo == hi else self._range_variance(lo, hi)
-        return None if variance is None or not math.isfinite(variance) else z * math.sqrt(variance)
+        variances = np.where(lo == hi, 0.0, self._range_variances(lo, hi))
+        return z * np.sqrt(np.where(np.isfinite(variances), variances, math.nan))
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
@@ -346,13 +374,11 @@ class TreeTotals(NormalSums):
         each = self.total_noise.variances
         return self.groups.spread(np.where((self.groups.sizes == 1) & np.isfinite(each), each, np.nan))
 
-    def _range_variance(self, lo: int, hi: int) -> float | None:
-        whole = _whole_groups(self.groups, lo, hi)
-        if whole is None:
-            return None
-        first, last = (np.array([i]) for i in whole)
-        nothing = np.zeros(1)
-        return float(self.total_noise.range_variances(first, nothing, last, nothing)[0])
+    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
+        first, last, whole = _whole_groups(self.groups, lo, hi)
+        out, nothing = np.full(lo.shape, math.nan), np.zeros(int(whole.sum()))
+        out[whole] = self.total_noise.range_variances(first[whole], nothing, last[whole], nothing)
+        return out
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for a JSON file; distinct scales are written once, an infinite one as null."""
@@ -414,9 +440,6 @@ class HatTotals(NormalSums):
 
         return hats_fit.hats_range_variances(self._error, lo, hi)
 
-    def _range_variance(self, lo: int, hi: int) -> float:
-        return float(self._range_variances(np.array([lo]), np.array([hi]))[0])
-
     @property
     def _distinct_values(self) -> int:
         return self.n
@@ -471,15 +494,15 @@ class WaveletTotals(NormalSums):
     def variances(self) -> Floats:
         return self._bins
 
-    def _range_variance(self, lo: int, hi: int) -> float | None:
-        from dphist.kernels.transforms.haar import haar_range_variance
+    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
+        from dphist.kernels.transforms.haar import haar_range_variances
 
-        if (lo, hi) == (0, self.groups.n):
-            return noise_law.variance(self.scale)
-        whole = _whole_groups(self.groups, lo, hi)
-        if whole is None or self.columns > 1:
-            return None
-        return haar_range_variance(self.groups.k, *whole) * noise_law.variance(self.scale)
+        unit = np.full(lo.shape, math.nan)
+        if self.columns == 1:
+            first, last, whole = _whole_groups(self.groups, lo, hi)
+            unit[whole] = haar_range_variances(self.groups.k, first[whole], last[whole])
+        unit[(lo == 0) & (hi == self.groups.n)] = 1.0
+        return unit * noise_law.variance(self.scale)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -494,15 +517,18 @@ class WaveletTotals(NormalSums):
         return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
 
 
-def _whole_groups(groups: Groups, lo: int, hi: int) -> tuple[int, int] | None:
-    """Return the first group of a range and the one after its last; None if the range cuts a group.
+def _whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Return the first group of each range, the one after its last, and which ranges cut no group.
 
     Of groups that are not runs of neighbours, only the range of all bins is known to consist of whole ones.
     """
     if groups.order is not None:
-        return (0, groups.k) if (lo, hi) == (0, groups.n) else None
-    first, last = (int(i) for i in np.searchsorted(groups.starts, (lo, hi)))
-    return (first, last) if groups.starts[first] == lo and groups.starts[last] == hi else None
+        whole = (lo == 0) & (hi == groups.n)
+        return np.zeros_like(lo), np.full_like(lo, groups.k), whole
+    if groups.are_singletons:
+        return lo, hi, np.ones(lo.shape, dtype=bool)
+    first, last = (np.searchsorted(groups.starts, at) for at in (lo, hi))
+    return first, last, (groups.starts[first] == lo) & (groups.starts[last] == hi)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ whole number that is wide enough, so that an interval covers at least its level 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
 from typing import overload
@@ -21,6 +22,7 @@ _STEP, _NODES = 1 / 28, 560  # of the trapezoid rule in `_contour`: finer ones c
 _SLOPE = 0.5  # real over imaginary part far out; below 1, so that no factor grows along the curve
 _CLEAR = 0.6  # how near to the nearest pole the curve may cross the real axis
 _SLICE = 1024  # distinct scales handled at once, to bound memory
+_FEW, _DEGREE = 64, 10  # numbers of draws in an octave that are not worth an interpolation, and its degree
 
 
 @overload
@@ -73,6 +75,100 @@ def _sum_quantile(scales: tuple[float, ...], repeats: tuple[int, ...], level: fl
         k = (low + high) // 2
         low, high = (low, k) if _sum_tail(fixed, turning, k) <= t else (k, high)
     return high
+
+
+def sum_quantiles(scale: float, repeats: Ints, level: float) -> Floats:
+    """Return `sum_quantile` of ``repeats[i]`` draws of one scale, for each i: O(size) for very many of them.
+
+    The tail of m draws is a smooth function of m and k, both taken as real numbers, so where it crosses t is
+    a smooth function of m, and the least whole k is that number, rounded up. It is interpolated inside each
+    octave of m, and the interpolation is compared with the function itself between its nodes. A number that
+    is nearer to a whole one than the interpolation is exact goes to `sum_quantile`, and so does an octave of
+    few numbers, or one where the interpolation fails: the result is always that of `sum_quantile`.
+    """
+    s, level = float(_positive(scale)), check_level(level)
+    if not repeats.size:
+        return np.empty(0)
+    distinct, place = _distinct(repeats)
+    out = np.zeros(distinct.size)
+    octaves = np.searchsorted(distinct, 2 ** np.arange(int(distinct[-1]).bit_length() + 1))
+    for begin, end in zip([0, *octaves[:-1]], octaves, strict=True):
+        out[begin:end] = _octave_quantiles(s, distinct[begin:end], level)
+    return out[place]
+
+
+def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct numbers, rising, and where each of ``numbers``, none negative, is among them."""
+    most = int(numbers.max())
+    if most > 16 * numbers.size:
+        distinct, place = np.unique(numbers, return_inverse=True)
+        return distinct, place
+    seen = np.zeros(most + 1, dtype=bool)
+    seen[numbers] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[numbers]
+
+
+def _octave_quantiles(s: float, m: Ints, level: float) -> Floats:
+    """Return the quantiles for rising numbers of draws that all lie between a power of two and the next."""
+
+    def exact(draws: int) -> float:
+        return sum_quantile(np.array([s]), np.array([draws]), level)
+
+    if m.size <= _FEW or math.isinf(s):
+        return np.array([exact(int(draws)) for draws in m], dtype=np.float64)
+    low, t = math.log2(int(m[0])) // 1, 1 - level
+    nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    between = np.cos(np.pi * np.arange(1, _DEGREE + 1) / (_DEGREE + 1))
+
+    def at(x: Floats) -> Floats:
+        return np.array(
+            [_crossing_of_tail(s, draws, t) / math.sqrt(draws) for draws in 2 ** (low + (x + 1) / 2)]
+        )
+
+    fit = np.polynomial.chebyshev.chebfit(nodes, at(nodes), _DEGREE)
+    off = float(np.abs(np.polynomial.chebyshev.chebval(between, fit) - at(between)).max())
+    roots = np.sqrt(m)
+    crossing = np.polynomial.chebyshev.chebval(2 * (np.log2(m) - low) - 1, fit) * roots
+    doubt = 4 * off * roots + 1e-13 * np.abs(crossing) + 1e-9
+    if not doubt[-1] < 0.05:  # few distinct quantiles, or a tail that is not smooth; NaN too
+        return _between(exact, m)
+    out = np.maximum(np.ceil(crossing), 0.0)
+    for i in np.flatnonzero(np.abs(crossing - np.round(crossing)) <= doubt):
+        out[i] = exact(int(m[i]))
+    return out
+
+
+def _between(quantile_of: Callable[[int], float], m: Ints) -> Floats:
+    """Return a quantile that does not fall in m, for rising m: between two equal ones it is the same."""
+    out = np.empty(m.size)
+    first, last = 0, m.size - 1
+    out[first], out[last] = quantile_of(int(m[first])), quantile_of(int(m[last]))
+    open_ends = [(first, last)]
+    while open_ends:
+        first, last = open_ends.pop()
+        if out[first] == out[last]:
+            out[first:last] = out[last]
+        elif last - first > 1:
+            middle = (first + last) // 2
+            out[middle] = quantile_of(int(m[middle]))
+            open_ends += [(first, middle), (middle, last)]
+    return out
+
+
+def _crossing_of_tail(s: float, m: float, t: float) -> float:
+    """Return the real k at which the tail of m draws is t; NaN where Newton's steps do not settle."""
+    fixed, turning, start = _contour(np.array([s]), np.array([m]), t)
+    k, goal = min(float(start), normal_quantile(1 - t) * math.sqrt(m * variance(s))), math.log(t)
+    for _ in range(50):
+        each = np.exp(fixed - (2.0 * k + 1) * turning)
+        tail, slope = float(each.imag.sum()), float(-2 * (each * turning).imag.sum())
+        if not (tail > 0 and slope < 0):
+            return math.nan
+        step = (math.log(tail) - goal) * tail / slope
+        k -= step
+        if abs(step) <= 1e-13 * abs(k) + 1e-12:
+            return k
+    return math.nan
 
 
 def joint_quantile(scales: Floats, repeats: Ints, level: float) -> Ints:

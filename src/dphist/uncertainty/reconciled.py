@@ -68,8 +68,8 @@ class Reconciled(ErrorModel):
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of bins lo to hi - 1, for this query alone."""
-        margin = self.base.margin(lo, hi, level=level)
-        return None if margin is None else self._wider(margin, level) + abs(self._shift(lo, hi))
+        margin = float(self.margins(np.array([lo]), np.array([hi]), level=level)[0])
+        return None if math.isnan(margin) else margin
 
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         """Return the margins of many ranges, each for itself."""
@@ -126,9 +126,6 @@ class Reconciled(ErrorModel):
     @property
     def _moves(self) -> Floats | float:
         return 0.0 if self.moved is None else np.abs(self.moved)
-
-    def _shift(self, lo: int, hi: int) -> float:
-        return 0.0 if self.moved is None else float(self.moved[lo:hi].sum())
 
     def _wider(self, margin: Any, level: float) -> Any:
         return margin * (math.sqrt(self.factor) * tail_ratio(level))

@@ -10,6 +10,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.tree import Tree, make_tree
+from dphist.kernels.trees.variances import TreeError, range_variances
 
 
 def haar_answers(cells: Ints) -> Ints:
@@ -40,15 +41,15 @@ def leaf_depths(k: int) -> Ints:
     return _depths(tree.parent)[tree.leaf]
 
 
-def haar_range_variance(k: int, begin: int, end: int) -> float:
-    """Return the variance of the sum of cells begin..end-1 of a line, for noise of variance 1: O(k).
+def haar_range_variances(k: int, begin: Ints, end: Ints) -> Floats:
+    """Return the variance of the sum of cells begin..end-1 of a line, for noise of variance 1: O(log k) each.
 
-    A node hands half of its total's error to either side, and its difference's error with opposite signs. So
-    with u the part of a node's error that reaches the range, u of its parent is the mean of both sides' u and
-    the difference enters with half of theirs.
+    A node hands half of its total's error to either side, and half of its difference's error with opposite
+    signs: a tree in which every left child takes the part 1/2, and the children differ by a variance of 1/4.
     """
     tree = make_tree(k, 2)
-    return _reaching(tree.left, tree.lo, begin, end)
+    loose = np.where(tree.left > 0, 0.25, 0.0)
+    return range_variances(TreeError(tree, np.full(loose.size, 0.5), loose, 1.0), begin, end)
 
 
 def _fold(x: Ints) -> Ints:
@@ -98,17 +99,3 @@ def _depths(parent: Ints) -> Ints:
 def _leaf_variances(tree: Tree) -> Floats:
     quarter = 0.25 ** _depths(tree.parent)[tree.leaf]
     return (1.0 - quarter) / 3.0 + quarter
-
-
-@kernel
-def _reaching(left: Ints, lo: Ints, begin: int, end: int) -> float:
-    u = np.empty(left.size)
-    total = 0.0
-    for q in range(left.size - 1, -1, -1):
-        c = left[q]
-        if c == 0:
-            u[q] = 1.0 if begin <= lo[q] < end else 0.0
-        else:
-            u[q] = (u[c] + u[c + 1]) / 2.0
-            total += (u[c] - u[c + 1]) ** 2 / 4.0
-    return float(total + u[0] * u[0])
