@@ -273,3 +273,50 @@ def test_the_command_line_publishes_and_asks_by_group(visits, tmp_path, monkeypa
     assert "--by needs --groups" in shell("publish", "visits.csv", *ages, "--by", "hospital", code=2).stderr
     assert "go with --by" in shell("publish", "visits.csv", *ages, "--group-other", "x", code=2).stderr
     assert Ledger.open("l.db").spent("default") == 1
+
+
+WRONG = [
+    ("A\nA\n", (), "declared twice"),
+    ("N\tA\nS\tA\n", (), "in two groups above it"),
+    ("\n \n", (), "at least one group"),
+    ("N\tA\nB\n", (), "as many groups above it"),
+    ("A\t\n", (), "is empty"),
+    ("A\nB\n", ("--importance", "n=0", "--importance", "hospital=0"), "above 0"),
+    ("A\nB\n", ("--importance", "n=-1"), "importance of n"),
+    ("A\nB\n", ("--importance", "n=nan"), "importance of n"),
+    ("A\nB\n", ("--importance", "n=inf"), "importance of n"),
+    ("A\nB\n", ("--importance", "n"), "such as region=0.1"),
+    ("A\nB\n", ("--importance", "city=1"), "no level 'city'"),
+    ("A\nB\n", ("--importance", "n=1", "--importance", "n=2"), "twice for one level"),
+    ("A\nB\n", ("--by", "hospital,hospital"), "same name"),
+    ("A\nB\n", ("--by", "a,b,c,hospital"), "by names 4 levels"),
+    ("A\nB\n", ("--group-other", "A"), "declared twice"),
+    (None, (), "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("text", "more", "says"), WRONG)
+def test_the_command_line_refuses_what_is_wrong_before_the_charge(
+    text, more, says, visits, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "g.txt").write_text(text)
+    shell("ledger", "create", "l.db")
+    by = () if "--by" in more else ("--by", "n,hospital" if more[:1] == ("--importance",) else "hospital")
+    ages = ("--column", "age", "--bins", "4", "--range", "0", "100", "--ledger", "l.db", "--epsilon", "1")
+    run = shell("publish", "visits.csv", *ages, *by, "--groups", "g.txt", *more, "--out", "r.json", code=2)
+    assert says in run.stderr
+    assert Ledger.open("l.db").entries() == []
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_the_command_line_warns_of_groups_that_look_alike(visits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.txt").write_bytes("\ufeffH1\r\n\r\nh1\r\nH2 \r\n".encode())
+    shell("ledger", "create", "l.db")
+    ages = ("--column", "age", "--bins", "4", "--range", "0", "100", "--ledger", "l.db", "--epsilon", "1")
+    run = shell("publish", "visits.csv", *ages, "--by", "hospital", "--groups", "g.txt", "--dry-run")
+    assert "warning: groups differ only in case, spaces or Unicode forms: 'H1' and 'h1'" in run.stderr
+    assert "warning: groups begin or end with spaces: 'H2 '" in run.stderr
+    assert ".py" not in run.stderr

@@ -141,6 +141,14 @@ class TestDraw:
         assert {row["low"] for row in drawn(picture)} == {None}
         picture.to_svg()
 
+    def test_groups_without_a_band_are_named(self):
+        from benchmarks.group_coverage import Cell, released
+
+        mixed = released(Cell("dawa2", levels=False), 1)  # the levels above have no intervals
+        assert "not known how far values are off: R1." in words(mixed.plot(groups=["R0H1", "R1"]))
+        assert "How far these values are off is not known." in words(mixed.plot(of="region"))
+        assert "not known" not in words(mixed.plot())
+
 
 class TestShares:
     def test_shares_add_up_to_one(self):

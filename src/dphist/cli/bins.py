@@ -67,6 +67,8 @@ def make_groups(groups: Groups, axes: Axes) -> tuple[dict[str, Any], Axes]:
     other, group_other = sort_other(axes.categories, axes.other, groups.group_other)
     names = _row(groups.by, "--by")
     weights = dict(_weight(text) for text in groups.importance or ())
+    if len(weights) < len(groups.importance or ()):
+        raise UsageError("--importance was given twice for one level, and only one would count.")
     return {
         "by": names[0] if len(names) == 1 else tuple(names),
         "groups": _labels(groups.groups, "--groups"),

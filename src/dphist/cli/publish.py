@@ -18,7 +18,7 @@ import typer
 
 from dphist.cli import options
 from dphist.cli.bins import check_columns, make_bins, make_groups, say_what_is_short
-from dphist.cli.common import Interrupted, amount, say, show, show_release
+from dphist.cli.common import Interrupted, amount, say, show, show_release, warnings_said
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
 from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_disk, check_free, check_places
@@ -74,17 +74,18 @@ def publish(
     check_columns(axes)
     grouped, axes = make_groups(groups, axes)
     make_plan = GroupedPlan if grouped else api.Plan
-    plan = make_plan(
-        **make_bins(axes),
-        **grouped,
-        epsilon=epsilon,
-        **read_as(reading),
-        **vars(person),
-        method=method,
-        calibrate=calibrate,
-        workload=workload,
-        post=post,  # type: ignore[arg-type]
-    )
+    with warnings_said():
+        plan = make_plan(
+            **make_bins(axes),
+            **grouped,
+            epsilon=epsilon,
+            **read_as(reading),
+            **vars(person),
+            method=method,
+            calibrate=calibrate,
+            workload=workload,
+            post=post,  # type: ignore[arg-type]
+        )
     say_what_is_short(plan.domain)
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")

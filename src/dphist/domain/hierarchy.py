@@ -234,13 +234,14 @@ def _warn_of_looks(leaves: list[str]) -> None:
     if alike:
         some = "; ".join(f"{a!r} and {b!r}" for a, b in alike[:_FEW])
         warnings.warn(
-            f"groups differ only in case, spaces or Unicode forms: {some}. Is each meant?", stacklevel=5
+            f"groups differ only in case, spaces or Unicode forms: {some}. Is each meant?", stacklevel=9
         )
-    spaced = [label for label in leaves if label != label.strip()]
-    if spaced and not alike:
+    told = set(chain.from_iterable(alike))
+    spaced = [label for label in leaves if label != label.strip() and label not in told]
+    if spaced:
         some = ", ".join(map(repr, spaced[:_FEW]))
         warnings.warn(
-            f"groups begin or end with spaces: {some}. Records count only if theirs do too.", stacklevel=5
+            f"groups begin or end with spaces: {some}. Records count only if theirs do too.", stacklevel=9
         )
 
 
