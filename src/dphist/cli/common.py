@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
@@ -19,10 +21,12 @@ from dphist.errors import OutputError, UsageError, is_interrupt
 from dphist.privacy.ledger import as_decimal
 
 if TYPE_CHECKING:
+    from dphist.domain import Axis, Domain
     from dphist.release import Release
     from dphist.release.grouped import GroupedRelease
 
 CODES = "Exit codes: 0 done, 2 usage, 3 the ledger refuses, 4 bad data, 5 a privacy rule, 130 interrupted."
+_FEW = 8  # bins of an axis that fit side by side
 SCREEN = 80  # columns, where we cannot ask
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -199,7 +203,10 @@ def _show_values(release: Release) -> None:
     if len(release.domain.axes) != 1:
         shape = " x ".join(str(n) for n in release.domain.shape)
         show(f"grid of {shape} bins; records in all: {release.total()}")
-        show("ask for a part of it with: dphist query RELEASE XLO XHI YLO YHI")
+        _show_grid(release)
+        show(
+            f"ask for a part of it, such as: dphist query RELEASE {shlex.join(example_part(release.domain))}"
+        )
         return
     from rich.cells import cell_len
 
@@ -225,6 +232,51 @@ def _show_values(release: Release) -> None:
     print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
     if not (low == low).any():
         show(release.error.description)
+
+
+def _show_grid(release: Release) -> None:
+    """Print the values of a grid of which one axis has few bins; its intervals, if all are as wide."""
+    from rich.cells import cell_len
+
+    axes, values = release.domain.axes, release.values()
+    names = [str(name) for name in release.provenance.get("column", ("x", "y"))]
+    if axes[1].n > _FEW:
+        axes, values, names = axes[::-1], values.T, names[::-1]
+    if axes[1].n > _FEW:
+        return
+    rows, across = ([harmless(name, keep="") for name in axis.names()] for axis in axes)
+    shown = range(len(rows)) if len(rows) <= 24 else [*range(12), *range(len(rows) - 12, len(rows))]
+    header = (harmless(" by ".join(names), keep=""), *across)
+    table = [(rows[i], *(f"{value:,.0f}" for value in values[i])) for i in shown]
+    if len(rows) > 24:
+        table.insert(12, ("…",) * len(header))
+    wide = sum(max(cell_len(row[k]) for row in [header, *table]) + 1 for k in range(1, len(header)))
+    label = max(screen_width(SCREEN) - wide - 2, 8)
+    if wide + 10 > screen_width(SCREEN):
+        return
+    print_table(header, table, right=header[1:], label=label, width=screen_width(SCREEN))
+    low, high = release.intervals()
+    width = (high - low).ravel() / 2
+    if release.post == "none" and np.ptp(width) < 1e-9:
+        show(f"95 % interval: {width[0]:,.0f} below to {width[0]:,.0f} above each value, for each on its own")
+
+
+def spelled_edges(axis: Axis) -> list[Any]:
+    """Return the edges of an axis that is not of labels, as queries name them."""
+    return axis.moments() if axis.kind == "instants" else axis.edges.tolist()  # type: ignore[union-attr]
+
+
+def example_part(domain: Domain) -> list[str]:
+    """Return the part of a query, in the words of the axes."""
+    words: list[str] = []
+    for axis in domain.axes:
+        if axis.kind == "categories":
+            words.append(axis.names()[0])
+        elif axis.kind == "instants":
+            words += axis.moments()[:2]  # type: ignore[union-attr]
+        else:
+            words += [f"{edge:.6g}" for edge in axis.edges[:2]]
+    return words
 
 
 def screen_width(otherwise: int) -> int:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+import shlex
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dphist.cli.common import JsonFlag, amount, print_table, say, show, show_release, to_float
+from dphist.cli.common import (
+    JsonFlag,
+    amount,
+    example_part,
+    print_table,
+    say,
+    show,
+    show_release,
+    spelled_edges,
+    to_float,
+)
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
+from dphist.domain import Categories, Instants, Integers
 from dphist.errors import OutputError, PrivacyError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +37,8 @@ def query(
         list[str],
         typer.Argument(
             metavar="PART",
-            help="Two bin edges LO HI (HI is excluded), or labels; for a grid XLO XHI YLO YHI.",
+            help="Two bin edges LO HI (HI is excluded), such as 30 50 or 2024-01-01 2024-02-05; or labels; "
+            "for a grid one after the other: XLO XHI YLO YHI.",
         ),
     ],
     group: Annotated[
@@ -67,9 +81,8 @@ class _Sums:
         """Return one bin's sum over the groups."""
         from dphist.release.answers import bin_named
 
-        named = bin_named(self.domain, label)
-        lo, hi = self.domain.axis.edges[named : named + 2].tolist()
-        return self.sum(lo, hi, level=level)
+        at = bin_named(self.domain, label)
+        return self.sum(*spelled_edges(self.domain.axis)[at : at + 2], level=level)
 
 
 def _one_group(release: Any, groups: list[str] | None) -> Any:
@@ -84,28 +97,34 @@ def _one_group(release: Any, groups: list[str] | None) -> Any:
 def _ask(release: Release, part: list[str], level: float) -> Estimate:
     """Return the answer to a query whose parts are listed axis by axis."""
     axes = release.domain.axes
-    labelled = [axis.kind == "categories" for axis in axes]
+    labelled = [isinstance(axis, Categories) for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
         raise UsageError(f"no such option: {flag}; dphist query --help lists them.")
     if len(axes) == 1 and labelled[0]:
         return release.sum(part, level=level)
-    if len(axes) == 1 and len(part) == 1 and axes[0].kind == "integers":
+    if len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
         return release.count(part[0], level=level)
-    if len(part) != sum(1 if label else 2 for label in labelled):
+    # Whatever the other axis leaves are labels.
+    most = len(part) - 2 if labelled.count(True) == 1 else 1
+    if most < 1 or len(part) != sum(most if label else 2 for label in labelled):
         words = ["LABEL" if label else "LO HI" for label in labelled]
         if len(axes) == 2:
             words = [f"X{words[0].replace(' ', ' X')}", f"Y{words[1].replace(' ', ' Y')}"]
-        kind = "this release is a grid" if len(axes) == 2 else "this release has numeric bins"
-        raise UsageError(f"{kind}; ask at its bin edges: dphist query RELEASE {' '.join(words)}")
+        kind = "this release is a grid" if len(axes) == 2 else "this release has no labels"
+        raise UsageError(
+            f"{kind}; ask at its bin edges: dphist query RELEASE {' '.join(words)}, such as "
+            f"{shlex.join(example_part(release.domain))}"
+        )
     rest = iter(part)
     where = [
-        next(rest) if axis.kind == "categories" else _ends(axis, next(rest), next(rest)) for axis in axes
+        list(islice(rest, most)) if isinstance(axis, Categories) else _ends(axis, next(rest), next(rest))
+        for axis in axes
     ]
     return release.sum(*(where[0] if len(axes) == 1 else where), level=level)
 
 
 def _ends(axis: Axis, lo: str, hi: str) -> tuple[Any, Any]:
-    if axis.kind == "instants":
+    if isinstance(axis, Instants):
         return lo, hi
     return to_float(lo, "LO"), to_float(hi, "HI")
 

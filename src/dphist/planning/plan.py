@@ -60,7 +60,7 @@ Bins = int | Sequence[float] | NDArray[np.float64] | Axis | Domain
 WorkloadLike = str | Workload | Sequence[tuple[int, int]]
 _LEAST_EPSILON = Fraction(1, 10**9)
 _WIDEST = 1 << 26  # largest noise scale of a share: steps multiply it by up to 2^14, the sampler allows 2^40
-_SERVERS = ("psycopg", "pyspark")  # objects whose records outlive this process
+_SERVERS = ("psycopg", "pyspark", "duckdb", "_duckdb")  # objects whose records outlive this process
 DEFAULT_LEDGER = "dphist-ledger.db"
 LARGE_EPSILON = 10
 COMMON_EPSILONS = (
@@ -175,7 +175,7 @@ class Plan:
         Release('dawa', 12 bins, epsilon=1, unit='one record', not journaled)
 
         Args:
-            data: an array, a dataframe, or a path to CSV, JSON lines or Parquet.
+            data: an array, a dataframe, a DuckDB relation, or a path to CSV, JSON lines or Parquet.
             ledger: a ledger, or the path of an existing one; by default the path in ``$DPHIST_LEDGER``.
                 Without either, records on disk are charged to ``dphist-ledger.db`` in the current folder,
                 which is created if it is missing, and data in memory is charged to no ledger: such a

@@ -33,6 +33,8 @@ _MANY = 1 << 24  # bins beyond which those without records take no memory
 _CHUNK = 1 << 20  # values binned at a time, so that the copies stay small
 _VALUE = "value"  # the column name a bare series gets
 _FRAMES = ("pandas", "polars", "pyarrow", "psycopg", "psycopg2", "pyspark")
+_DUCKDB = ("duckdb", "_duckdb")
+_STREAM = "__arrow_c_stream__"  # the Arrow PyCapsule interface
 
 
 def in_our_words(door: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -86,7 +88,8 @@ def count(
     Args:
         data: an array or list (two of them for a grid), a pandas, polars or Arrow table, or the path
             of a CSV, TSV, JSON lines or Parquet file, a glob or folder of those, a DuckDB or an
-            SQLite database; a ``postgresql://`` address or a psycopg connection; or a Spark DataFrame.
+            SQLite database; a DuckDB relation or connection, or any object with the Arrow C stream
+            interface; a ``postgresql://`` address or a psycopg connection; or a Spark DataFrame.
         columns: one column per axis: a name, or an SQL expression such as ``"a + b"``.
         where: an SQL condition such as ``"age >= 18"``; only records for which it is true are counted.
         outside: records outside the domain are dropped, or moved to the nearest bin. Records without a value
@@ -237,7 +240,7 @@ def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tup
         return Path(data), columns
     package = type(data).__module__.partition(".")[0]
     if package not in _FRAMES:
-        return None, columns
+        return (data if package in _DUCKDB or hasattr(type(data), _STREAM) else None), columns
     if hasattr(data, "to_frame") and not hasattr(data, "columns"):  # a pandas or polars Series, or an Index
         return data.to_frame(name=_VALUE), columns or (_VALUE,)
     named = ("schema", "projected_schema")  # of a table; of a Scanner
@@ -253,7 +256,7 @@ def plain_arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
     if isinstance(data, dict) or not isinstance(data, Sequence | np.ndarray):
         raise UsageError(
             f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, polars "
-            "or Arrow table, or the path of a file."
+            "or Arrow table, a DuckDB relation, or the path of a file."
         )
     parts: Sequence[Any] = [data]
     if len(domain.axes) == 2:

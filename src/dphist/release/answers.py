@@ -26,10 +26,14 @@ def cells(domain: Domain, where: tuple[Any, ...]) -> Ints:
 
 
 def bin_named(domain: Domain, label: str | int) -> int:
-    """Return the bin of a label, or of a whole number."""
+    """Return the bin of a label, of a whole number, or of the date or time at which it begins."""
     axis = domain.axis
     if isinstance(axis, Categories):
         return int(_pick_labels(axis, label)[0])
+    if isinstance(axis, Instants):
+        if (at := axis.cut(label)) < axis.n:
+            return at
+        raise UsageError(f"{label} is where the last bin ends; a bin is named by where it begins.")
     if not isinstance(axis, Integers):
         raise UsageError("these bins have no single name; ask between two edges: sum(lo, hi).")
     try:

@@ -237,7 +237,7 @@ class Release:
         return self._estimate(value, self.error.cells_margin(cells, level=level), level)
 
     def count(self, label: str | int, *, level: float = 0.95) -> Estimate:
-        """Return the raw value of one bin, named by its label or, on an axis of integers, by its integer.
+        """Return the raw value of one bin, named by its label, its integer, or when it begins.
 
         >>> colours = dphist.from_counts([300, 20], bins=["red", "green"], epsilon=1)
         >>> colours.count("red").level

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from dphist._common.leftovers import spill_folder
 from dphist.domain import MAX_BINS
-from dphist.errors import DataError, DphistError, UsageError, is_interrupt
+from dphist.errors import DataError, DphistError, UsageError, did_you_mean, is_interrupt
 from dphist.records import sql, typed
 from dphist.records.engines import files
 from dphist.records.expressions import table_rows
@@ -54,8 +54,8 @@ _KINDS: dict[str, Kind] = {
     "BOOLEAN": "boolean",
 }
 _VIEWS = (
-    " If it is counted through a view, write TRY_CAST instead of CAST there, and TRY(...) around what else "
-    "may fail: a view that one record stops tells of that record."
+    " If it is counted through a view or a relation, write TRY_CAST instead of CAST there, and TRY(...) "
+    "around what else may fail: a query that one record stops tells of that record."
 )
 # Whole seconds, rounded down before 1970 too; infinite times lie beyond every domain.
 _SECONDS = """
@@ -310,20 +310,87 @@ def connect(
                 _refuse_text(found.name, text)
                 yield _open_files(connection, found, table, progress=progress)
             return
-        if table is not None:
-            raise UsageError("table is for a database file; this is a table already.")
-        name = f"the {type(data).__module__.partition('.')[0]} data"
-        try:
-            engine = _open_frame(connection, data, name, progress=progress)
-        except (duckdb.Error, TypeError):
-            raise UsageError(
-                f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, "
-                "polars or Arrow table, or the path of a file."
+        name = f"the {type(data).__module__.partition('.')[0].lstrip('_')} data"
+        if isinstance(data, duckdb.DuckDBPyConnection):
+            data = _table_of(data, table)
+        elif table is not None:
+            raise UsageError("table is for a database; this is a table already.")
+        with _streamed(data, name) as frame:
+            try:
+                engine = _open_frame(connection, frame, name, progress=progress)
+            except (duckdb.Error, TypeError):
+                _refuse_kind(data)
+            except ImportError:
+                _need_pyarrow(name)
+            _seal(connection)
+            yield engine
+
+
+@contextmanager
+def _streamed(data: Any, name: str) -> Iterator[Any]:
+    """Yield a table as it is; a relation, or another object that streams Arrow, as a reader of batches.
+
+    Each is read once, and in the end given back to whoever owns it, also when nothing was counted.
+    """
+    if type(data).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+        yield data
+        return
+    try:
+        import pyarrow
+
+        reader = pyarrow.RecordBatchReader.from_stream(data)
+    except ImportError:
+        _need_pyarrow(name)
+    except Exception as error:  # whatever the object raises, which may quote a record
+        if is_interrupt(error):
+            raise
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            raise DataError(
+                f"the relation could not be read: its own query fails, or its connection is closed or in the "
+                f"middle of another result.{_VIEWS}"
             ) from None
-        except ImportError:
-            raise UsageError(f"{name} needs pyarrow: pip install 'dphist[frames]'.") from None
-        _seal(connection)
-        yield engine
+        _refuse_kind(data)
+    with closing(reader):
+        yield reader
+
+
+def _table_of(connection: duckdb.DuckDBPyConnection, table: str | None) -> duckdb.DuckDBPyRelation:
+    """Return a table or a view of somebody's connection."""
+    try:
+        listed = connection.sql(
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal "
+            "AND database_name IN (current_database(), 'temp') UNION "
+            "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal "
+            "AND database_name IN (current_database(), 'temp')"
+        ).fetchall()
+    except duckdb.Error:
+        raise UsageError(
+            "the DuckDB connection is closed, or in the middle of a result: fetch all of that, or count on "
+            "connection.cursor()."
+        ) from None
+    known = {(name if schema == "main" else f"{schema}.{name}"): (schema, name) for schema, name in listed}
+    if table is None:
+        raise UsageError(f"a DuckDB connection needs table=. {did_you_mean('', known)}")
+    if table not in known:
+        raise UsageError(
+            f"the connection has no table {table!r}. {did_you_mean(table, known)} To count a SELECT, give "
+            "connection.sql(...) as the data."
+        )
+    schema, name = known[table]
+    return connection.sql(
+        f"SELECT * FROM {'' if schema == 'main' else identifier(schema) + '.'}{identifier(name)}"
+    )
+
+
+def _refuse_kind(data: object) -> NoReturn:
+    raise UsageError(
+        f"records of type {type(data).__name__} cannot be counted; give an array, a pandas, "
+        "polars or Arrow table, a DuckDB relation, or the path of a file."
+    ) from None
+
+
+def _need_pyarrow(name: str) -> NoReturn:
+    raise UsageError(f"{name} needs pyarrow: pip install 'dphist[frames]'.") from None
 
 
 def _set_zone(connection: duckdb.DuckDBPyConnection, zone: str) -> None:
