@@ -304,5 +304,9 @@ def _extent(axis: Axis) -> str:
         names = axis.names()
         return ", ".join(names[:8]) + (f", ... ({len(names)} labels)" if len(names) > 8 else "")
     if axis.kind == "instants":
-        return f"{axis.start} to {axis.stop}"  # type: ignore[union-attr]
+        moments = axis.moments()  # type: ignore[union-attr]
+        return f"{moments[0]} to {moments[-1]}"
+    if axis.kind == "integers":
+        names = axis.names()
+        return f"{names[0]} to {names[-1]}"
     return f"{axis.edges[0]:.12g} to {axis.edges[-1]:.12g}"

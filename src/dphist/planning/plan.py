@@ -602,14 +602,22 @@ def make_domain(bins: Any = None, **declared: Any) -> Domain:
 
 
 def _grid(bins: Any, range: Any) -> Domain:
+    """Return the grid of numpy's ``bins`` and ``range``: for both axes, or a pair."""
     if isinstance(bins, Domain):
+        if range is not None:
+            raise UsageError("range is for a number of bins; a Domain already has its ends.")
+        if len(bins.axes) != 2:
+            raise UsageError("this Domain has one axis, and a grid has two; or call histogram.")
         return bins
     if bins is None:
         raise UsageError("bins is needed: one number or a pair, with range=((xlo, xhi), (ylo, yhi)).")
-    pair = (bins, bins) if np.ndim(bins) == 0 and not isinstance(bins, list | tuple) else tuple(bins)
-    ranges = (None, None) if range is None else tuple(range)
-    if len(pair) != 2 or len(ranges) != 2:
-        raise UsageError("a grid needs bins as one number or a pair, and range as a pair of pairs.")
+    several = isinstance(bins, list | tuple) or (isinstance(bins, np.ndarray) and bins.ndim == 1)
+    pair = tuple(bins) if several and len(bins) == 2 else (bins, bins)  # a longer list is edges for both
+    if isinstance(range, str):
+        make_axis(2, range)  # which says what it would leak
+    ranges = (None, None) if range is None else range
+    if not isinstance(ranges, list | tuple | np.ndarray) or len(ranges) != 2:
+        raise UsageError("range must be a pair of pairs, ((xlo, xhi), (ylo, yhi)): one for each axis.")
     return Domain(tuple(make_axis(b, r) for b, r in zip(pair, ranges, strict=True)))
 
 

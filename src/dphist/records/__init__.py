@@ -275,6 +275,8 @@ def _plain(values: Any, axis: Axis) -> NDArray[Any]:
         cells = values.data.astype(object)
         cells[np.ma.getmaskarray(values)] = None
         values = cells
+    if isinstance(values, str | bytes) or not (hasattr(values, "__len__") and hasattr(values, "__iter__")):
+        raise UsageError(f"the values must be a flat list or array, not of type {type(values).__name__}.")
     if not isinstance(values, np.ndarray):
         values = _listed(values, axis)
     array: NDArray[Any] = values

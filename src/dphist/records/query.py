@@ -59,7 +59,7 @@ def ask(
     if len(columns) != len(domain.axes):
         wanted = "one column" if len(domain.axes) == 1 else "two columns"
         given = "none was" if not columns else f"{len(columns)} {'was' if len(columns) == 1 else 'were'}"
-        such = 'column="age"' if len(domain.axes) == 1 else 'columns=("age", "pay")'
+        such = 'column="age"' if len(domain.axes) == 1 else 'column=("age", "pay")'
         raise UsageError(
             f"the domain needs {wanted} and {given} given; name what to count, such as {such}. "
             + names_hint("", fields, engine)
