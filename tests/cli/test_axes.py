@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -348,6 +349,16 @@ class TestHelp:
         named = set(Axes.__dataclass_fields__)
         assert {*KEYS} == {*_OF_AN_AXIS, "timezone"}
         assert named == {"column", "y_column", *KEYS, *(f"y_{key}" for key in _OF_AN_AXIS)}
+
+
+def test_the_examples_of_the_page_run(visits):
+    page = (Path(__file__).parents[2] / "docs" / "shell.md").read_text("utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dphist ")]
+    assert len(commands) == 10 and len(lines) == 11
+    for command in commands:
+        assert dphist(*command).stdout
 
 
 def test_the_words_of_a_bundle_are_what_was_typed():
