@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dphist.planning.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
     from dphist.release import Estimate, Release, load
+    from dphist.reports.page import report
 
 # The module of each public name. Names are looked up when first used, so that `import dphist` stays fast.
 _HOME = {
@@ -65,6 +66,7 @@ _HOME = {
     "histogram": "planning.plan",
     "histogram2d": "planning.plan",
     "load": "release",
+    "report": "reports.page",
     "simulate": "planning.plan",
 }
 _MODULES = {
@@ -100,6 +102,7 @@ __all__ = [
     "histogram2d",
     "kernels",
     "load",
+    "report",
     "shapes",
     "simulate",
     "steps",

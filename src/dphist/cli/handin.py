@@ -44,5 +44,37 @@ def export(
 
 def _check_place(place: Path, releases: list[Path], *, overwrite: bool) -> None:
     if any(same_file(place, release) for release in releases):
-        raise OutputError(f"{place} is a release itself; choose another name.")
+        raise OutputError(f"{place} is a release or the ledger itself; choose another name.")
     check_free(place, overwrite=overwrite)
+
+
+def report(
+    releases: Annotated[list[Path], typer.Argument(metavar="RELEASE...", help="Saved releases.")],
+    out: Annotated[Path, typer.Option(metavar="PAGE", help="The page to write, .html.")],
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger that paid: the page then says what is left in it.")
+    ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="A second file, .yaml: a draft for the registry of deployments of such releases."),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write one page about releases, to be read, printed and handed in; spends nothing.
+
+    It holds pictures, tables with intervals, what was done, what an attacker could learn at most, how to
+    cite, and a checklist of what the software cannot know. It is one file that loads nothing from elsewhere.
+    """
+    from dphist.reports.page import ENDINGS, RECORDS
+    from dphist.reports.page import report as write
+
+    places = [(out, ENDINGS), *([] if registry is None else [(registry, RECORDS)])]
+    for place, endings in places:
+        check_writable(place, endings)
+        _check_place(place, [*releases, *([] if ledger is None else [ledger])], overwrite=overwrite)
+    write(releases, out, title=title, ledger=ledger, registry=registry, level=level, overwrite=overwrite)
+    show(str(out))
+    if registry is not None:
+        say(f"draft for the registry: {registry}")

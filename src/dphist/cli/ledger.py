@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from enum import StrEnum
 from fractions import Fraction
@@ -15,7 +14,9 @@ import typer
 from dphist._common.text import harmless
 from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
-from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
+from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
+from dphist.reports.budget import mixed as mixed
+from dphist.reports.budget import units as units
 
 app = typer.Typer(
     cls=Commands,
@@ -155,25 +156,6 @@ def budget_line(book: Ledger, dataset: str) -> str:
         )
     left = max(limit - spent, Fraction(0))
     return f"budget of {dataset!r}: spent {amount(spent)} of {amount(limit)}, {amount(left)} left{note}"
-
-
-def units(book: LedgerLike, dataset: str) -> list[str]:
-    """Return whom the charges to a dataset protect, in words."""
-    return sorted({e.unit or "a unit not stated" for e in book.entries(dataset) if e.kind == "charge"})
-
-
-def mixed(units: list[str]) -> str:
-    """Return a note about a sum of charges that protect different units.
-
-    However many records of a person each of them counts, charges for one column of persons all protect the
-    whole person, so that their sum bounds what a person loses.
-    """
-    if len({re.sub(r" with at most [0-9]+ records?$", "", unit) for unit in units}) < 2:
-        return ""
-    return (
-        f"adds up charges for different units ({'; '.join(sorted(set(units)))}), so it bounds the loss of "
-        "none of them. A person with k records may lose k times what was charged for one record."
-    )
 
 
 def _near(path: Path) -> Path:

@@ -38,6 +38,7 @@ app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look
 for command in (
     look.plot,
     handin.export,
+    handin.report,
     look.methods,
     look.audit,
     look.demo,

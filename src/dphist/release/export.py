@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import errno
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def export(
         _put_beside(release, table, sheet, target, file, overwrite=overwrite)
 
     with _nothing_left(target):
-        _put(target, write, overwrite=overwrite)
+        put(target, write, overwrite=overwrite)
     return target
 
 
@@ -140,11 +141,22 @@ def _describe(name: str, level: float) -> str:
     return known.get(name) or known[name.rpartition("_")[2]]
 
 
+def csv_text(release: words.AnyRelease, *, level: float) -> str:
+    """Return the table of a release as CSV."""
+    out = io.StringIO()
+    _write_rows(_columns(release, level=level), out)
+    return out.getvalue()
+
+
 def _write_csv(table: show.Columns, file: Path) -> None:
     with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
-        rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(table)
-        rows.writerows(zip(*(files.cells(column) for column in table.values()), strict=True))
+        _write_rows(table, out)
+
+
+def _write_rows(table: show.Columns, out: TextIO) -> None:
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(table)
+    rows.writerows(zip(*(files.cells(column) for column in table.values()), strict=True))
 
 
 def _check_rows(table: show.Columns) -> None:
@@ -214,7 +226,7 @@ def _put_beside(
     overwrite: bool,
 ) -> None:
     """Write the metadata of a table that is written and not yet in its place."""
-    kept = _document(release)
+    kept = document(release)
     if kept is None:
         apart = target.with_name(target.name + _LATER[1])
         release.save(apart, overwrite=overwrite)
@@ -225,18 +237,18 @@ def _put_beside(
     text = json.dumps(
         _metadata(table, said, target.name) | {"notes": [note]}, ensure_ascii=True, default=dict
     )
-    _put(metadata_of(target), lambda file: file.write_text(text, encoding="utf-8"), overwrite=overwrite)
+    put(metadata_of(target), lambda file: file.write_text(text, encoding="utf-8"), overwrite=overwrite)
 
 
-def _document(release: words.AnyRelease) -> dict[str, Any] | None:
+def document(release: words.AnyRelease) -> dict[str, Any] | None:
     """Return the release as a document; None if it is too large for one."""
     if isinstance(release, Release):
         return release.to_dict()
-    from dphist.release.grouped_files import MOST_IN_JSON, document
+    from dphist.release import grouped_files
 
-    if sum(release.hierarchy.sizes) * release.bins.n > MOST_IN_JSON:
+    if sum(release.hierarchy.sizes) * release.bins.n > grouped_files.MOST_IN_JSON:
         return None
-    made: dict[str, Any] = json.loads(files.written(document(release)))
+    made: dict[str, Any] = json.loads(files.written(grouped_files.document(release)))
     return made
 
 
@@ -338,7 +350,8 @@ def _altered(name: str) -> ReleaseFileError:
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def _put(target: Path, write: Callable[[Path], object], *, overwrite: bool) -> None:
+def put(target: Path, write: Callable[[Path], object], *, overwrite: bool) -> None:
+    """Let a function write a file, which replaces another one only if asked to."""
     try:
         files.put(target, write, replace=overwrite)
     except FileExistsError:

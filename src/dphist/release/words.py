@@ -81,8 +81,8 @@ def _counted(release: AnyRelease) -> str:
     source, names = release.provenance, column_names(release)
     domain = release.bins if isinstance(release, GroupedRelease) else release.domain
     axes = [_bins(axis) for axis in domain.axes]
-    parts = [f"{words} of {name}" for words, name in zip(axes, names, strict=True)] if names else axes
-    words = f"Records were counted in {', crossed with '.join(parts)}"
+    parts = [f"by {name}, in {bins}" for bins, name in zip(axes, names, strict=True)]
+    words = f"Records were counted {', and '.join(parts or [f'in {bins}' for bins in axes])}"
     if source.get("source") == "counts":
         return (
             f"{words}. The counts were handed over as such; how they came about is for the publisher to say."
@@ -91,7 +91,6 @@ def _counted(release: AnyRelease) -> str:
         tree = release.hierarchy
         levels = ", ".join(f"{size:,} of {name}" for name, size in zip(tree.names, tree.sizes, strict=True))
         words += f", for each of the declared groups ({levels})"
-    words = words.rstrip(",")
     words += ". All of these were declared before any record was read, and every one of them is published."
     if source.get("where"):
         words += f" Only records that meet the condition {source['where']} were counted."
@@ -109,12 +108,12 @@ def _bins(axis: Axis) -> str:
             text for has, text in ((axis.other, "all other labels"), (axis.null, "missing values")) if has
         ]
         extra = f" and {_one_bin(len(more))} for {' and for '.join(more)}" if more else ""
-        return f"{len(axis.labels):,} declared label{'s' * (len(axis.labels) > 1)}{extra}"
+        return f"{len(axis.labels):,} declared categor{'ies' if len(axis.labels) > 1 else 'y'}{extra}"
     if isinstance(axis, Integers):
-        return f"{n:,} whole numbers, from {axis.low} to {axis.high},"
+        return f"{n:,} whole numbers, from {axis.low} to {axis.high}"
     if isinstance(axis, Instants):
         clock = f"the clock of {axis.tz}" if axis.tz else "a clock without time zone"
-        return f"{n:,} steps of time ({axis.freq}) from {axis.start} to {axis.stop} by {clock},"
+        return f"{n:,} steps of time ({axis.freq}) from {axis.start} to {axis.stop} by {clock}"
     even = "equal " if axis.kind == "regular" else ""
     return f"{n:,} {even}bin{'s' * (n > 1)} from {edges[0]:g} to {edges[-1]:g}"
 
@@ -252,14 +251,15 @@ def of_hundred(chance: float) -> str:
     return "over 99.9" if tenths >= 1000 else f"{tenths / 10:g}"
 
 
-def odds_in_words(epsilon: Fraction) -> str:
-    """Return in a sentence how much a release can change what somebody believes of one person."""
+def odds_in_words(epsilon: Fraction, unit: str) -> str:
+    """Return in a sentence how much releases can change what somebody believes of one unit."""
+    whom = "record" if unit == "one record" else "person"
     before = GUESSES[1]
     after = of_hundred(chance_after(before, epsilon))
     how = "can hardly" if epsilon <= Fraction(1, 10) else "can somewhat" if epsilon <= 1 else "can strongly"
     return (
-        f"Whatever somebody knows already, this {how} change what they believe of one person: who held, "
-        f"before seeing it, that this person is in the data with a chance of {float(100 * before):g} in 100, "
+        f"Whatever somebody knows already, this {how} change what they believe of one {whom}: who held, "
+        f"before seeing it, that this {whom} is in the data with a chance of {float(100 * before):g} in 100, "
         f"can hold so afterwards with a chance of {after} in 100 at most."
     )
 

@@ -1,0 +1,98 @@
+"""What the ledger says of the releases on a page: that they are what was paid for, and what is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dphist.errors import ReleaseFileError, UsageError
+from dphist.privacy.ledger import Entry, LedgerLike
+from dphist.release.show import decimal, not_journaled, short_id
+from dphist.release.words import AnyRelease
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What was charged to a dataset, and its limit.
+
+    Args:
+        charges: how many there are.
+        note: why the sum bounds nobody's loss, if it does not.
+    """
+
+    dataset: str
+    spent: Fraction
+    limit: Fraction | None
+    charges: int
+    note: str
+
+    @property
+    def left(self) -> Fraction | None:
+        """What can still be spent; None without a limit."""
+        return None if self.limit is None else max(self.limit - self.spent, Fraction(0))
+
+
+def budgets(releases: Sequence[AnyRelease], book: LedgerLike) -> list[Budget]:
+    """Return the budgets of the datasets of some releases, once the ledger has confirmed each of them."""
+    entries = {entry.release: entry for entry in book.entries() if entry.release}
+    for release in releases:
+        if not release.simulated:
+            _confirm(release, entries)
+    names = dict.fromkeys(str(release.provenance.get("dataset", "default")) for release in releases)
+    return [
+        Budget(
+            name,
+            book.spent(name),
+            book.limit(name),
+            sum(entry.kind == "charge" for entry in book.entries(name)),
+            mixed(units(book, name)),
+        )
+        for name in names
+    ]
+
+
+def _confirm(release: AnyRelease, entries: dict[str, Entry]) -> None:
+    """Refuse a release that states something else than what the ledger charged for it."""
+    if release.id is None or not_journaled(release):
+        raise UsageError("a release that was charged to no ledger cannot be looked up in one: leave it out.")
+    name = short_id(release.id)
+    if release.id not in entries:
+        raise UsageError(f"this ledger holds no charge for release {name}: name the ledger that paid for it.")
+    paid = entries[release.id]
+    stated = (release.epsilon, release.unit, release.method, release.provenance.get("dataset"))
+    for what, told, kept in zip(
+        ("epsilon", "unit", "method", "dataset"),
+        stated,
+        (paid.epsilon, paid.unit, paid.mechanism, paid.dataset),
+        strict=True,
+    ):
+        if told != kept:
+            raise ReleaseFileError(
+                f"release {name} was altered: it states {what} {_shown(told)}, and the ledger charged "
+                f"{_shown(kept)} for it. Fetch the release again from where it was published."
+            )
+
+
+def _shown(value: object) -> str:
+    return decimal(value) if isinstance(value, Fraction) else repr(value)
+
+
+def units(book: LedgerLike, dataset: str) -> list[str]:
+    """Return whom the charges to a dataset protect, in words."""
+    return sorted({e.unit or "a unit not stated" for e in book.entries(dataset) if e.kind == "charge"})
+
+
+def mixed(units: list[str]) -> str:
+    """Return a note about a sum of charges that protect different units.
+
+    However many records of a person each of them counts, charges for one column of persons all protect the
+    whole person, so that their sum bounds what a person loses.
+    """
+    if len({re.sub(r" with at most [0-9]+ records?$", "", unit) for unit in units}) < 2:
+        return ""
+    return (
+        f"adds up charges for different units ({'; '.join(sorted(set(units)))}), so it bounds the loss of "
+        "none of them. A person with k records may lose k times what was charged for one record."
+    )

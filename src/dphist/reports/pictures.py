@@ -1,0 +1,94 @@
+"""Pictures inside a page: charts of releases as SVG, without their words, for a wide and a narrow screen."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from dphist.charts.picture import INK, Picture, Spec
+from dphist.release.show import subtitle
+from dphist.release.words import AnyRelease
+
+WIDE, NARROW = 720, 352  # pixels
+_ROLES = {INK: "ink", "#E6E6E6": "grid", "#777777": "zero"}  # colours that a dark page has its own of
+_LETTER = 7  # pixels
+
+
+def pictures(release: AnyRelease, *, level: float, name: str) -> tuple[str, str, str]:
+    """Return the chart of a release twice, for a wide and for a narrow screen, and what it says of itself.
+
+    Args:
+        name: what the ids inside begin with, so that no two pictures of a page share one.
+    """
+    spec = release.plot(level=level).spec
+    return (
+        _svg(_fitted(spec, WIDE, 250), f"{name}-wide"),
+        _svg(_fitted(spec, NARROW, 220), f"{name}-thin"),
+        _notes(release, spec, level),
+    )
+
+
+def _notes(release: AnyRelease, spec: Spec, level: float) -> str:
+    """Return what stands below a chart's title, besides what the page says itself."""
+    text = " ".join(spec["title"].get("subtitle", []))
+    for known in (subtitle(release, level), subtitle(release, None), release.bounding):
+        text = text.replace(" ".join(known.split()), "")
+    return " ".join(text.split())
+
+
+def _fitted(spec: Spec, width: int, height: int) -> Spec:
+    """Return a description for a width, without title: the page has the words."""
+    made: Spec = json.loads(json.dumps(spec))
+    made.pop("title", None)
+    made["config"] = made["config"] | {"background": "transparent", "padding": 6}
+    if "facet" in made:
+        return made if width == WIDE else _stacked(made, width)
+    if "layer" not in made:
+        return _mapped(made, width)
+    for view in made["layer"]:
+        _turned(view["encoding"], made.get("params", []), width)
+    fit = {"type": "fit-x", "contains": "padding"}
+    return made | {"width": width, "height": height, "autosize": fit}
+
+
+def _mapped(spec: Spec, width: int) -> Spec:
+    """Return a heat map whose cells have whole pixels, or the background would shine through the seams."""
+    cells = len({row["x from"] for row in spec["datasets"]["cells"]})
+    room = width - (150 if width == WIDE else 80)
+    spec["width"] = cells * max(1, room // cells)
+    _turned(spec["encoding"], spec.get("params", []), width)
+    if width == NARROW:  # a legend beside it would take a third
+        spec["encoding"]["color"]["legend"] |= {"orient": "bottom", "gradientLength": width - 80}
+    return spec
+
+
+def _stacked(spec: Spec, width: int) -> Spec:
+    """Return small pictures two in a row, or below each other where labels stand beside bars."""
+    inner = spec["spec"]
+    beside = inner["layer"][0]["mark"].get("orient") == "horizontal"
+    spec["columns"] = 1 if beside else 2
+    inner["width"] = width - 150 if beside else (width - 66) // 2
+    spec["facet"]["header"]["labelLimit"] = inner["width"] + 20
+    spec["resolve"] = {"axis": {"x": "independent"}}
+    return spec
+
+
+def _turned(encoding: dict[str, Any], params: list[Spec], width: int) -> None:
+    """Turn the labels below a picture if they do not fit side by side."""
+    names: list[str] = next((p["value"] for p in params if p["name"] == "xnames"), [])
+    axis = encoding.get("x", {}).get("axis")
+    if axis is None or "xnames" not in str(axis.get("labelExpr", "")):
+        return
+    if sum(map(len, names)) * _LETTER + 8 * len(names) > width - 60:
+        axis |= {"labelAngle": -90 if len(names) * 14 > width - 60 else -40, "labelLimit": 120}
+
+
+def _svg(spec: Spec, name: str) -> str:
+    """Return SVG whose ids are its own and whose ink follows the page."""
+    svg = Picture(spec).to_svg()
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    for colour, role in _ROLES.items():
+        svg = re.sub(rf'="{colour}"', f'="var(--{role},{colour})"', svg, flags=re.IGNORECASE)
+    return svg
