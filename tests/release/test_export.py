@@ -316,7 +316,10 @@ def test_a_foreign_table_of_that_name_loses_nothing_and_gets_no_metadata(folder)
     assert [file.name for file in folder.iterdir()] == ["t.csv"] and Path("t.csv").read_text() == "mine\n"
     line().save("r.parquet")
     assert "add --overwrite" in run("export", "r.parquet", "t.csv", code=2).stderr
-    assert "is a release or the ledger itself" in run("export", "r.parquet", "r.parquet", "--overwrite", code=2).stderr
+    assert (
+        "is a release or the ledger itself"
+        in run("export", "r.parquet", "r.parquet", "--overwrite", code=2).stderr
+    )
     dphist.load("r.parquet")
 
 

@@ -81,8 +81,9 @@ def _counted(release: AnyRelease) -> str:
     source, names = release.provenance, column_names(release)
     domain = release.bins if isinstance(release, GroupedRelease) else release.domain
     axes = [_bins(axis) for axis in domain.axes]
-    parts = [f"by {name}, in {bins}" for bins, name in zip(axes, names, strict=True)]
-    words = f"Records were counted {', and '.join(parts or [f'in {bins}' for bins in axes])}"
+    by = [f"by {name}, " for name in names] or [""] * len(axes)
+    parts = [f"{name}in {bins}" for name, bins in zip(by, axes, strict=True)]
+    words = f"Records were counted {', and '.join(parts)}"
     if source.get("source") == "counts":
         return (
             f"{words}. The counts were handed over as such; how they came about is for the publisher to say."
