@@ -235,9 +235,11 @@ class TestOtherBesideGroups:
     PERSONS = ("--column", "person", "--categories", "p1,p2", "--by", "ward", "--groups", "wards.txt")
 
     def groups(self, *options):
-        dphist("publish", "visits.csv", *options, "--epsilon", "50", "--out", "g.json", "--overwrite")
+        how = ("--epsilon", "50", "--out", "g.json", "--overwrite")
+        shown = dphist("publish", "visits.csv", *options, *how).stdout
         release = package.load("g.json")
         found = {name: release[name].values().round().tolist() for name in release.hierarchy.leaves}
+        self.example = shown.rpartition("--group LABEL ")[2]
         return found, release.bins.axis.names()
 
     def test_without_labels_it_is_a_group(self, visits):
@@ -247,6 +249,7 @@ class TestOtherBesideGroups:
     def test_with_labels_it_is_a_label(self, visits):
         found, names = self.groups(*self.PERSONS, "--other", "others")
         assert names == ["p1", "p2", "others"] and found["North"] == [2, 0, 1] and len(found) == 3
+        assert self.example == "p1\n" and "2 (" in dphist("query", "g.json", "--group", "North", "p1").stdout
         found, names = self.groups(*self.PERSONS, "--other", "others", "--group-other", "elsewhere")
         assert names == ["p1", "p2", "others"] and found["elsewhere"] == [0, 0, 2]
 
@@ -426,7 +429,7 @@ class TestStandardInput:
     def test_bad_input(self, visits, piped, monkeypatch):
         assert "--format must be one of" in publish(*self.AGES, "--format", "xlsx", data="-", code=2).stderr
         piped(b"")
-        assert "empty" in publish(*self.AGES, data="-", code=4).stderr
+        assert "standard input is empty" in publish(*self.AGES, data="-", code=4).stderr
         terminal = io.TextIOWrapper(io.BytesIO())
         monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
         monkeypatch.setattr("sys.stdin", terminal)

@@ -196,7 +196,8 @@ def _show_groups(release: GroupedRelease) -> None:
             rows.append((f"… {len(labels) - len(largest):,} more", "", ""))
         header = (harmless(name, keep=""), "records", "95 % interval")
         print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
-    show("ask for one of them with: dphist query RELEASE --group LABEL LO HI")
+    part = shlex.join(example_part(release.bins))
+    show(f"ask for one of them with: dphist query RELEASE --group LABEL {part}")
 
 
 def _show_values(release: Release) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphist._common.leftovers import spill_folder
-from dphist.errors import DataError, UsageError, did_you_mean
+from dphist.errors import DataError, DphistError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from dphist.cli.options import Reading
@@ -58,4 +58,9 @@ def spooled(data: str, format: str | None) -> Iterator[str]:
                 f"standard input could not be kept in {folder}: {error.strerror}. Free space there, or set "
                 "TMPDIR to a larger disk; nothing was charged."
             ) from None
-        yield str(file)
+        try:
+            yield str(file)
+        except DphistError as error:
+            if str(file) not in str(error):
+                raise
+            raise type(error)(str(error).replace(str(file), "standard input")) from None
