@@ -269,6 +269,12 @@ def test_the_command_line_publishes_and_asks_by_group(visits, tmp_path, monkeypa
     assert "level 0.95" in shell("query", "r.parquet", "--group", "H1", "25", "75").stdout
     assert "level 0.95" in shell("query", "r.parquet", "--group", "H1", "--group", "H3", "25", "75").stdout
     assert "level 0.95" in shell("query", "r.parquet", "0", "100").stdout
+    shell("plot", "r.parquet", "all.svg")
+    shell("plot", "r.parquet", "some.svg", "--group", "H1", "--group", "North")
+    shell("plot", "r.parquet", "one.svg", "--group", "H1", "--joint")
+    drawn = [(tmp_path / name).read_text() for name in ("all.svg", "some.svg", "one.svg")]
+    assert ["H3" in picture for picture in drawn] == [True, False, False]
+    assert "name it with --group" in shell("plot", "r.parquet", "x.svg", "--log", code=2).stderr
     assert "no group" in shell("query", "r.parquet", "--group", "H8", "0", "100", code=2).stderr
     assert "--by needs --groups" in shell("publish", "visits.csv", *ages, "--by", "hospital", code=2).stderr
     assert "go with --by" in shell("publish", "visits.csv", *ages, "--group-other", "x", code=2).stderr

@@ -34,6 +34,7 @@ MOST_BARS = 24  # labels that are written beside their bars
 GAP, BAR = 18, 13  # pixels between pictures, and for each bar
 _LETTER = 6.4  # the width of a letter, in pixels
 _MOST_BESIDE = 180  # pixels for labels beside their bars
+_LINE = 0.02  # room for the line of the largest value, in the same units
 _REACH = 0.5  # how far above all values a band may reach, in units of the values' range
 
 
@@ -164,8 +165,9 @@ def _reach(drawn: Sequence[dict[str, Floats]]) -> tuple[float, float, bool]:
     hi = hi if hi > lo else 1.0
     bands = np.concatenate([[lo, hi], *(part[end] for part in drawn for end in ("low", "high"))])
     least, most = float(np.nanmin(bands)), float(np.nanmax(bands))
-    room = _REACH * (hi - lo)
-    return max(least, lo - room), min(most, hi + room), least < lo - room or most > hi + room
+    room, line = _REACH * (hi - lo), _LINE * (hi - lo)
+    top = max(min(most, hi + room), hi + line)  # half of a line at the edge would be cut off
+    return max(least, lo - room), top, least < lo - room or most > hi + room
 
 
 def _value_axis(lo: float, hi: float, *, shares: bool, width: int) -> Spec:

@@ -132,6 +132,10 @@ def _ends(axis: Axis, lo: str, hi: str) -> tuple[Any, Any]:
 def plot(
     release: Annotated[Path, typer.Argument(help="A saved release.")],
     out: Annotated[Path, typer.Argument(help="File for the chart: .png, .svg or .html.")],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Of a release by group: one of them, or several side by side."),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Draw counts on a logarithmic axis.")] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the error band.")] = 0.95,
     joint: Annotated[
@@ -139,15 +143,23 @@ def plot(
     ] = False,
     overwrite: OverwriteFlag = False,
 ) -> None:
-    """Draw a saved release with its error band."""
-    from dphist.release import load_one
+    """Draw a saved release with its error band; of a release by group its largest groups, side by side."""
+    from dphist.release import load
 
-    loaded = load_one(release)
+    loaded: Any = load(release)
+    options: dict[str, Any] = {"level": level, "overwrite": overwrite}
+    if isinstance(one := _one_group(loaded, group), _Sums):
+        if log or joint:
+            raise UsageError("--log and --joint go with a picture of one group: name it with --group.")
+        options |= {"groups": group}
+    else:
+        loaded = one
+        options |= {"log": log, "joint": joint}
     check_writable(out, PICTURES)
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
     check_free(out, overwrite=overwrite)
-    loaded.plot(out, log=log, level=level, joint=joint, overwrite=overwrite)
+    loaded.plot(out, **options)
     show(str(out))
 
 
