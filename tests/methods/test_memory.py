@@ -144,3 +144,61 @@ def test_what_is_needed_is_a_function_of_the_plan():
         plan = dphist.Plan(bins=large, epsilon=1, method=name)
         few = make_pipeline(name, small, dphist.Plan(bins=small, epsilon=1).queries)
         assert memory.bytes_needed(plan.pipeline, large) == 10**5 * memory.bytes_needed(few, small)
+
+
+# ---- many groups ------------------------------------------------------------------------------------
+
+
+def grouped(groups: int, bins: int, *, method: str = "identity", by=("all", "g"), epsilon=1):
+    from dphist.planning.grouped import GroupedPlan
+
+    labels = [f"g{i}" for i in range(groups)]
+    workload = "points" if method == "identity" else "ranges"
+    axis = Integers(0, bins - 1)
+    return GroupedPlan(
+        by=by, groups=labels, column="x", bins=axis, epsilon=epsilon, method=method, workload=workload
+    )
+
+
+@pytest.mark.parametrize("method", ["identity", "hats", "dawa2"])
+def test_groups_that_do_not_fit_are_refused_unpaid(monkeypatch, ledger, method):
+    import pandas
+
+    frame = pandas.DataFrame({"g": ["g1"], "x": [5]})
+    plan = grouped(5000, 100, method=method)
+    monkeypatch.setattr(memory, "available", lambda: 1 << 20)
+    with pytest.raises(
+        UsageError, match=r"5,000 groups of 100 bins need about .* Nothing was charged; declare fewer groups"
+    ):
+        plan.release(frame, ledger=ledger, dataset="d")
+    assert ledger.spent("d") == 0
+
+
+def test_more_groups_than_a_release_takes_are_refused_by_their_number():
+    with pytest.raises(UsageError, match=r"2,000 groups of 100,000 bins are 200,000,000 bins, .* other="):
+        grouped(2000, 100_000)
+
+
+@pytest.mark.parametrize("method", ["identity", "hats", "dawa2", "ahp"])
+@pytest.mark.parametrize("bins", [10, 300])
+@pytest.mark.parametrize("by", ["g", ("all", "g")])
+def test_groups_take_no_more_than_was_said(method, bins, by):
+    import tracemalloc
+    from fractions import Fraction
+
+    from dphist.methods.levels import bytes_needed, run_levels
+    from dphist.privacy.counts import SparseCounts
+    from dphist.privacy.curator import Curator
+
+    groups = 20_000 if method == "identity" else 150
+    plan = grouped(groups, bins, method=method, by=by)
+    plan.prepare()
+    cells = np.arange(groups * bins)
+    tracemalloc.start()
+    held = SparseCounts(cells.copy(), np.ones(cells.size, dtype=np.int64), plan._counted)
+    curator = Curator.simulated(held, epsilon=Fraction(1), seed=1)
+    run_levels(plan.pipeline, curator, plan.hierarchy, plan.queries, plan.shares)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    once = 20 << 20  # what a block of bins takes, however many there are
+    assert peak <= bytes_needed(plan.pipeline, plan.hierarchy, bins) + once

@@ -126,6 +126,7 @@ class TestRoundTrip:
         assert loaded.total() == made.total()
         assert np.array_equal(pickle.loads(pickle.dumps(loaded))["G17"].raw, made["G17"].raw)
 
+    @pytest.mark.filterwarnings("ignore:groups begin or end with spaces")
     def test_labels_of_all_kinds(self, tmp_path, reading):
         labels = ["a'b", 'q"q', "Ünï\u202ecode", "=1+1", "tab\there", " x", "NULL", "ΩΩ"]
         made = many(len(labels), labels=labels)

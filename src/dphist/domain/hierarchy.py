@@ -227,9 +227,11 @@ def _check_labels(paths: list[tuple[str, ...]]) -> None:
 
 def _warn_of_looks(leaves: list[str]) -> None:
     """Warn of labels that readers could take for each other, or that no record may have as they stand."""
-    folded: dict[str, str] = {}
+    keys, folded = list(map(_folded, leaves)), dict[str, str]()
     alike = [
-        (folded[key], label) for label in leaves if folded.setdefault(key := _folded(label), label) != label
+        (folded[key], label)
+        for key, label in (zip(keys, leaves, strict=True) if len(set(keys)) < len(keys) else ())
+        if folded.setdefault(key, label) != label
     ]
     if alike:
         some = "; ".join(f"{a!r} and {b!r}" for a, b in alike[:_FEW])
@@ -260,6 +262,8 @@ def _meant(label: object, levels: Sequence[Sequence[str]]) -> str:
 def _tree(names: tuple[str, ...], paths: list[tuple[str, ...]], other: bool) -> Hierarchy:
     """Return the tree of paths: groups in the order in which they first appear, below those above them."""
     depth = len(names)
+    if depth == 1:
+        return Hierarchy(names, (tuple(label for (label,) in paths),), (), other)
     rank: list[dict[tuple[str, ...], int]] = [{} for _ in range(depth)]
     for path in paths:
         for level in range(depth):

@@ -37,6 +37,9 @@ from dphist.uncertainty.reconciled import Reconciled
 UPPER = Fraction(1, 10)  # the importance of an upper level beside the leaves'
 _FINEST = 1000  # shares are whole thousandths
 _BLOCK = 1 << 18  # cells that are measured at once
+# Bytes: for each bin of noise alone, and where levels were made to agree; for each group whose bins a method
+# measures by itself, and for each of these bins. A test holds them to what some methods take.
+_WHOLE, _AGREED, _EACH, _EACH_BIN = 24, 64, 4096, 96
 _ENOUGH = 20  # noise scales beyond which a larger group takes no larger part of a difference
 _ADDED = "the levels above were not measured, and the sums of biased groups are biased"
 
@@ -80,6 +83,14 @@ def make_shares(
     )
     upper = [Fraction(round(float(s) * _FINEST), _FINEST) for s in best[:-1]]
     return (*upper, 1 - sum(upper, Fraction(0)))
+
+
+def bytes_needed(pipeline: Pipeline, hierarchy: Hierarchy, n: int) -> int:
+    """Return about how many bytes all groups take, the counts of n bins of each included."""
+    groups = sum(hierarchy.sizes)
+    if not _is_plain(pipeline):
+        return groups * (_EACH + n * _EACH_BIN)
+    return groups * n * (_WHOLE if hierarchy.depth == 1 else _AGREED)
 
 
 def run_levels(

@@ -38,6 +38,18 @@ def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
         )
 
 
+def refuse_groups_that_do_not_fit(method: str, wanted: int, *, groups: int, bins: int) -> None:
+    """Refuse a release of many groups that is larger than the memory that is free."""
+    free = available() if wanted > _SMALL else None
+    if free is not None and wanted > free:
+        raise UsageError(
+            f"{groups:,} groups of {bins:,} bins need about {wanted / 2**30:.1f} GiB of memory with "
+            f"{method}, and {free / 2**30:.1f} GiB are free. Nothing was charged; declare fewer groups, count "
+            "small ones together as other=, take fewer bins, the method identity without levels, or a larger "
+            "machine."
+        )
+
+
 def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     """Return about how many bytes a release takes at its widest, counts included."""
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dphist.domain import Domain
+from dphist.domain import MAX_BINS, Domain
 from dphist.domain.declare import sort_other
 from dphist.domain.groups import frozen
 from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
 from dphist.errors import UsageError
-from dphist.methods.levels import is_unbiased, make_shares, run_levels, upper_method
-from dphist.methods.memory import refuse_what_does_not_fit
+from dphist.methods.levels import bytes_needed, is_unbiased, make_shares, run_levels, upper_method
+from dphist.methods.memory import refuse_groups_that_do_not_fit
 from dphist.methods.pipeline import origin
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.plan import Plan
@@ -86,7 +86,12 @@ class GroupedPlan(Plan):
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
         """Make sure that memory will do, and compile and import all that a release needs; spends nothing."""
-        refuse_what_does_not_fit(upper_method(None, self.domain, self.queries), self._counted)
+        refuse_groups_that_do_not_fit(
+            self.pipeline.name,
+            bytes_needed(self.pipeline, self.hierarchy, self.domain.n),
+            groups=len(self.hierarchy.leaves),
+            bins=self.domain.n,
+        )
         unit = self.max_contributions if sensitivity is None else sensitivity
         for method in {id(m): m for m in (self.pipeline, self._above)}.values():
             rehearse(method, self.domain, self.queries, epsilon=self.budget, sensitivity=unit)
@@ -100,6 +105,12 @@ class GroupedPlan(Plan):
 
     @cached_property
     def _counted(self) -> Domain:
+        groups, n = len(self.hierarchy.leaves), self.domain.n
+        if groups * n > MAX_BINS:
+            raise UsageError(
+                f"{groups:,} groups of {n:,} bins are {groups * n:,} bins, more than the {MAX_BINS:,} that "
+                "one release takes. Declare fewer groups, count small ones together as other=, or use fewer bins."
+            )
         if len(self.domain.axes) != 1:
             raise UsageError("with by= every group has a histogram of one axis; give bins for one column.")
         return Domain((self.hierarchy.axis, *self.domain.axes))
