@@ -147,3 +147,28 @@ def test_leaves_of_no_importance_are_measured_all_the_same():
     shares = make_shares(TREE, {"nation": np.int64(1), "region": F(1, 2), "hospital": 0})
     assert sum(shares) == 1
     assert 0 < shares[-1] < shares[1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"),
+    [
+        ((5, 9, 100), np.int16),
+        ((5, 40_000, 7), np.int32),
+        ((-(1 << 15), 3, 3), np.int16),
+        ((7, 1 << 33, 40_000), np.int64),
+        ((1 << 52, 5, 7), np.int64),
+    ],
+)
+def test_noise_and_counts_of_any_size_are_kept(monkeypatch, sizes, kept):
+    """Whole numbers take as few bytes as hold all of them, whichever block brings the largest."""
+    monkeypatch.setattr("dphist.methods.levels._BLOCK", 32)
+    tree, asked = make_hierarchy("g", ["a", "b", "c"]), make_workload("points", BINS)
+    exact = np.repeat(np.maximum(sizes, 0), 32).reshape(3, 32)
+    held = Counts(exact, Domain((tree.axis, BINS.axes[0])))
+    curator = Curator.simulated(held, epsilon=F(1), seed=1)
+    (level,) = run_levels(make_pipeline("identity", BINS, asked), curator, tree, asked, (F(1),))
+    assert level.numbers.dtype == kept and level.values.dtype == np.float64
+    assert np.abs(level.values - exact).max() < 100
+    assert np.array_equal(level.rows([2, 0]), level.values[[2, 0]])
+    assert np.array_equal(level.block(range(1, 3)), level.values[1:3])
+    assert not level.values.flags.writeable and not level.numbers.flags.writeable

@@ -44,8 +44,8 @@ def refuse_groups_that_do_not_fit(method: str, wanted: int, *, groups: int, bins
     if free is not None and wanted > free:
         raise UsageError(
             f"{groups:,} groups of {bins:,} bins need about {wanted / 2**30:.1f} GiB of memory with "
-            f"{method}, and {free / 2**30:.1f} GiB are free. Nothing was charged; declare fewer groups, count "
-            "small ones together as other=, take fewer bins, the method identity without levels, or a larger "
+            f"{method}, and {free / 2**30:.1f} GiB are free. Nothing was charged; declare fewer groups and "
+            "count the others together, take fewer bins, the method identity without levels, or a larger "
             "machine."
         )
 

@@ -109,7 +109,7 @@ class GroupedPlan(Plan):
         if groups * n > MAX_BINS:
             raise UsageError(
                 f"{groups:,} groups of {n:,} bins are {groups * n:,} bins, more than the {MAX_BINS:,} that "
-                "one release takes. Declare fewer groups, count small ones together as other=, or use fewer bins."
+                "one release takes. Declare fewer groups and count the others together, or use fewer bins."
             )
         if len(self.domain.axes) != 1:
             raise UsageError("with by= every group has a histogram of one axis; give bins for one column.")
