@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
 from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, short_id
@@ -114,7 +115,11 @@ def _bins(axis: Axis) -> str:
         return f"{n:,} whole numbers, from {axis.low} to {axis.high}"
     if isinstance(axis, Instants):
         clock = f"the clock of {axis.tz}" if axis.tz else "a clock without time zone"
-        return f"{n:,} steps of time ({axis.freq}) from {axis.start} to {axis.stop} by {clock}"
+        step = next(
+            (f"{name}s" for name, freq in EVERY.items() if freq == axis.freq), f"steps of {axis.freq}"
+        )
+        start, stop = (end.removesuffix("T00:00:00") for end in (axis.start, axis.stop))
+        return f"{n:,} {step} from {start} to {stop} by {clock}"
     even = "equal " if axis.kind == "regular" else ""
     return f"{n:,} {even}bin{'s' * (n > 1)} from {edges[0]:g} to {edges[-1]:g}"
 

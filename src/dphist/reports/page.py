@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ from dphist.uncertainty import noise_law
 
 ENDINGS, RECORDS = (".html", ".htm"), (".yaml", ".yml")
 _SHORT = 16  # letters
-_MOST_INSIDE = 1 << 19  # bytes of a release that the page carries for downloading
+_ASKED = 32  # groups whose errors tell what is typical
+_MOST_INSIDE = 1 << 15  # values of a release that the page carries for downloading
 _LIGHT = (
     "--paper:#fff;--ink:#1b1f24;--muted:#57606a;--grid:#e6e6e6;--zero:#777;--value:#0a5a97;--soft:#f4f7fa"
 )
@@ -340,12 +342,17 @@ def _tiles(release: words.AnyRelease, level: float) -> str:
 
 
 def _typical(release: words.AnyRelease, level: float) -> float | None:
-    """Return half the width of the middle one of all intervals; None if none is known."""
-    low, high = (
-        release.intervals(level) if isinstance(release, GroupedRelease) else release.intervals(level=level)
-    )
-    known = np.isfinite(low) & np.isfinite(high)
-    return float(np.median((high - low)[known])) / 2 if known.any() else None
+    """Return half the width of the middle one of all intervals, of some groups; None if none is known."""
+    if isinstance(release, GroupedRelease):
+        lowest, many = release.levels[-1], release.hierarchy.sizes[-1]
+        some = np.unique(np.linspace(0, many - 1, min(many, _ASKED)).astype(np.int64)).tolist()
+        errors = [lowest.error(i) for i in some]
+    else:
+        errors = [release.error]
+    found = [margins for error in errors if (margins := error.bin_margins(level=level)) is not None]
+    margins = np.concatenate(found) if found else np.array([math.nan])
+    known = margins[np.isfinite(margins)]
+    return float(np.median(known)) if known.size else None
 
 
 def _reading(release: words.AnyRelease, level: float) -> str:
@@ -397,10 +404,12 @@ def _losses(releases: Sequence[words.AnyRelease], known: Sequence[Budget]) -> li
 
 def _downloads(release: words.AnyRelease, i: int, level: float) -> Iterator[str]:
     """Yield links to the table and the release inside the page, unless they are very large."""
-    document = export.document(release)
-    text = "" if document is None else files.written(document)
-    if not text or len(text) > _MOST_INSIDE:
+    sizes = [release.domain.n] if isinstance(release, Release) else release.hierarchy.sizes
+    bins = 1 if isinstance(release, Release) else release.bins.n
+    document = export.document(release) if sum(sizes) * bins <= _MOST_INSIDE else None
+    if document is None:
         return
+    text = files.written(document)
     name = short_id(release.id) if release.id else str(i)
     table = _inside(export.csv_text(release, level=level), "text/csv")
     links = [

@@ -6,13 +6,16 @@ import json
 import re
 from typing import Any
 
+from dphist.charts.multiples import MOST_BARS, Panel, multiples_chart
 from dphist.charts.picture import INK, Picture, Spec
+from dphist.release.grouped import GroupedRelease
 from dphist.release.show import subtitle
 from dphist.release.words import AnyRelease
 
 WIDE, NARROW = 720, 352  # pixels
 _ROLES = {INK: "ink", "#E6E6E6": "grid", "#777777": "zero"}  # colours that a dark page has its own of
-_LETTER = 7  # pixels
+_ROW = 20  # pixels for a bar with its label
+_LETTER, _MOST_BESIDE = 7, 170  # pixels for a letter, and for labels beside bars
 
 
 def pictures(release: AnyRelease, *, level: float, name: str) -> tuple[str, str, str]:
@@ -24,7 +27,7 @@ def pictures(release: AnyRelease, *, level: float, name: str) -> tuple[str, str,
     spec = release.plot(level=level).spec
     return (
         _svg(_fitted(spec, WIDE, 250), f"{name}-wide"),
-        _svg(_fitted(spec, NARROW, 220), f"{name}-thin"),
+        _svg(_fitted(_listed(release, level) or spec, NARROW, 220), f"{name}-thin"),
         _notes(release, spec, level),
     )
 
@@ -37,6 +40,18 @@ def _notes(release: AnyRelease, spec: Spec, level: float) -> str:
     return " ".join(text.split())
 
 
+def _listed(release: AnyRelease, level: float) -> Spec | None:
+    """Return a list of bars with flat labels; None if there are no labels, or too many."""
+    if isinstance(release, GroupedRelease) or len(release.domain.axes) > 1:
+        return None
+    axis = release.domain.axis
+    if axis.kind != "categories" or axis.n > MOST_BARS:
+        return None
+    low, high = release.presentable_intervals(level=level)
+    spec = multiples_chart(release.domain, [Panel("all", release.values(), low, high)]).spec
+    return spec | {"spec": spec["spec"] | {"height": axis.n * _ROW}}
+
+
 def _fitted(spec: Spec, width: int, height: int) -> Spec:
     """Return a description for a width, without title: the page has the words."""
     made: Spec = json.loads(json.dumps(spec))
@@ -47,7 +62,7 @@ def _fitted(spec: Spec, width: int, height: int) -> Spec:
     if "layer" not in made:
         return _mapped(made, width)
     for view in made["layer"]:
-        _turned(view["encoding"], made.get("params", []), width)
+        _turned(view["encoding"], _names(made), width)
     fit = {"type": "fit-x", "contains": "padding"}
     return made | {"width": width, "height": height, "autosize": fit}
 
@@ -57,7 +72,7 @@ def _mapped(spec: Spec, width: int) -> Spec:
     cells = len({row["x from"] for row in spec["datasets"]["cells"]})
     room = width - (150 if width == WIDE else 80)
     spec["width"] = cells * max(1, room // cells)
-    _turned(spec["encoding"], spec.get("params", []), width)
+    _turned(spec["encoding"], _names(spec), width)
     if width == NARROW:  # a legend beside it would take a third
         spec["encoding"]["color"]["legend"] |= {"orient": "bottom", "gradientLength": width - 80}
     return spec
@@ -67,16 +82,24 @@ def _stacked(spec: Spec, width: int) -> Spec:
     """Return small pictures two in a row, or below each other where labels stand beside bars."""
     inner = spec["spec"]
     beside = inner["layer"][0]["mark"].get("orient") == "horizontal"
+    names = _names(spec)
+    labels = min(_MOST_BESIDE, max(map(len, names), default=0) * _LETTER)
     spec["columns"] = 1 if beside else 2
-    inner["width"] = width - 150 if beside else (width - 66) // 2
+    inner["width"] = width - labels - 34 if beside else (width - 66) // 2
+    for layer in inner["layer"] if beside else ():
+        layer["encoding"]["y"]["axis"]["labelLimit"] = labels
     spec["facet"]["header"]["labelLimit"] = inner["width"] + 20
     spec["resolve"] = {"axis": {"x": "independent"}}
     return spec
 
 
-def _turned(encoding: dict[str, Any], params: list[Spec], width: int) -> None:
+def _names(spec: Spec) -> list[str]:
+    """Return the labels of a description's first axis."""
+    return next((p["value"] for p in spec.get("params", []) if p["name"] == "xnames"), [])
+
+
+def _turned(encoding: dict[str, Any], names: list[str], width: int) -> None:
     """Turn the labels below a picture if they do not fit side by side."""
-    names: list[str] = next((p["value"] for p in params if p["name"] == "xnames"), [])
     axis = encoding.get("x", {}).get("axis")
     if axis is None or "xnames" not in str(axis.get("labelExpr", "")):
         return
