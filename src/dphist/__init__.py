@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
-    from dphist.release import Estimate, Release, load
+    from dphist.release import Estimate, Estimates, Release, load
     from dphist.reports.page import report
 
 # The module of each public name. Names are looked up when first used, so that `import dphist` stays fast.
@@ -49,6 +49,7 @@ _HOME = {
     "Categories": "domain",
     "Domain": "domain",
     "Estimate": "release",
+    "Estimates": "release",
     "Groups": "domain.groups",
     "Instants": "domain",
     "Integers": "domain",
@@ -83,6 +84,7 @@ __all__ = [
     "Categories",
     "Domain",
     "Estimate",
+    "Estimates",
     "Groups",
     "Instants",
     "Integers",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shlex
 from itertools import islice
@@ -23,10 +25,10 @@ from dphist.cli.common import (
 )
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
 from dphist.domain import Categories, Instants, Integers
-from dphist.errors import OutputError, PrivacyError, UsageError
+from dphist.errors import DataError, OutputError, PrivacyError, UsageError
 
 if TYPE_CHECKING:
-    from dphist.domain import Axis
+    from dphist.domain import Axis, Domain
     from dphist.planning.audit import Audit
     from dphist.release import Estimate, Release
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 def query(
     release: Annotated[Path, typer.Argument(help="A saved release.")],
     part: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="PART",
             help="Two bin edges LO HI (HI is excluded), such as 30 50 or 2024-01-01 2024-02-05; or labels; "
@@ -45,15 +47,40 @@ def query(
         list[str] | None,
         typer.Option(metavar="LABEL", help="Of a release by group: one of them, or several to be added up."),
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the interval.")] = 0.95,
+    ranges: Annotated[
+        Path | None,
+        typer.Option(
+            help="Many ranges at once: a CSV file with the columns lo and hi (or label; of a grid x_lo, ...)."
+        ),
+    ] = None,
+    quantile: Annotated[
+        list[float] | None,
+        typer.Option(metavar="Q", help="The value below which this share of the records lies."),
+    ] = None,
+    mean: Annotated[bool, typer.Option("--mean", help="The mean of the records.")] = False,
+    level: Annotated[float, typer.Option(help="Confidence level of each interval.")] = 0.95,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write the answers as CSV, one row each.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer how many records lie between LO and HI, with a confidence interval; spends nothing."""
+    """Answer how many records lie between LO and HI, with a confidence interval; spends nothing.
+
+    Many ranges, quantiles and the mean are answered likewise.
+    """
     from dphist.release import load
     from dphist.release.show import short_id
 
     loaded: Any = load(release)
-    answer = _ask(_one_group(loaded, group), part, level)
+    asked = _one_group(loaded, group)
+    if as_csv and as_json:
+        raise UsageError("take --csv or --json, not both.")
+    if ranges is not None or quantile or mean or as_csv:
+        rows = _rows(asked, part, ranges, quantile or [], mean, level)
+        _show_rows(rows, loaded, level, as_csv=as_csv, as_json=as_json)
+        return
+    if not part:
+        example = shlex.join(example_part(asked.domain))
+        raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
+    answer = _ask(asked, part, level)
     if not as_json:
         show(str(answer))
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
@@ -64,6 +91,83 @@ def query(
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
     more = {"note": answer.note, "simulated": loaded.simulated, "release": loaded.id}
     show(json.dumps(ends | more))
+
+
+def _rows(
+    release: Any,
+    part: list[str] | None,
+    ranges: Path | None,
+    quantiles: list[float],
+    mean: bool,
+    level: float,
+) -> list[tuple[list[str], Estimate]]:
+    """Return every question in words, with its answer."""
+    rows = [(part, _ask(release, part, level))] if part else []
+    if ranges is not None:
+        rows += _answers(release, _read_ranges(ranges, release.domain), level)
+    if (quantiles or mean) and isinstance(release, _Sums):
+        raise UsageError("quantiles and means are of one group: name it with --group.")
+    rows += [([f"quantile {q:g}"], release.quantile(q, level=level)) for q in quantiles]
+    return rows + ([(["mean"], release.mean(level=level))] if mean else [])
+
+
+def _read_ranges(path: Path, domain: Domain) -> list[list[str]]:
+    """Return the parts that a file of ranges lists, a list for each, in the order of the axes."""
+    names = [
+        ("", "x_", "y_")[(len(domain.axes) == 2) * (i + 1)] + name
+        for i, axis in enumerate(domain.axes)
+        for name in (["label"] if isinstance(axis, Categories) else ["lo", "hi"])
+    ]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            read = csv.DictReader(file)
+            if not set(names) <= set(read.fieldnames or ()):
+                raise DataError(f"{path} needs a first line with the columns {', '.join(names)}.")
+            found = [[row[name] for name in names] for row in read]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read as CSV: {error}") from None
+    if not found or any(text is None for row in found for text in row):
+        raise DataError(f"{path} needs at least one row, and in each a text under {', '.join(names)}.")
+    return found
+
+
+def _answers(release: Any, parts: list[list[str]], level: float) -> list[tuple[list[str], Estimate]]:
+    """Return each part with its answer; ranges of numbers and of time are asked all at once."""
+    axes = release.domain.axes
+    if isinstance(release, _Sums) or any(isinstance(axis, Categories) for axis in axes):
+        return [(part, _ask(release, part, level)) for part in parts]
+    columns = iter(zip(*parts, strict=True))
+    where = [tuple(_end(axis, next(columns), name) for name in ("LO", "HI")) for axis in axes]
+    return list(zip(parts, release.sum(*(where[0] if len(axes) == 1 else where), level=level), strict=True))
+
+
+def _show_rows(
+    rows: list[tuple[list[str], Estimate]], release: Any, level: float, *, as_csv: bool, as_json: bool
+) -> None:
+    """Write many answers, for people or for machines."""
+    if as_json:
+        answers = [{"asked": part, "value": a.value, "low": a.low, "high": a.high} for part, a in rows]
+        more = {"note": rows[0][1].note, "simulated": release.simulated, "release": release.id}
+        show(json.dumps({"answers": answers, "level": level} | more))
+        return
+    if as_csv:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("asked", "value", "low", "high", "level"))
+        table.writerows((" ".join(part), *_written(a), level) for part, a in rows)
+        show(text.getvalue().rstrip("\n"))
+    else:
+        for part, a in rows:
+            show(f"{' '.join(part)}: {a}")
+    if release.bounding:
+        say(f"note: {release.bounding}")
+
+
+def _written(answer: Estimate) -> tuple[Any, ...]:
+    """Return value, low and high as in a table: instants as the clock shows them, no text for unknown."""
+    if answer.spelled:
+        return (*answer.spelled, "", "")[:3]
+    return tuple("" if x is None else x for x in (answer.value, answer.low, answer.high))
 
 
 class _Sums:
@@ -101,7 +205,7 @@ def _ask(release: Release, part: list[str], level: float) -> Estimate:
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
         raise UsageError(f"no such option: {flag}; dphist query --help lists them.")
     if len(axes) == 1 and labelled[0]:
-        return release.sum(part, level=level)
+        return _single(release.sum(part, level=level))
     if len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
         return release.count(part[0], level=level)
     # Whatever the other axis leaves are labels.
@@ -120,7 +224,16 @@ def _ask(release: Release, part: list[str], level: float) -> Estimate:
         list(islice(rest, most)) if isinstance(axis, Categories) else _ends(axis, next(rest), next(rest))
         for axis in axes
     ]
-    return release.sum(*(where[0] if len(axes) == 1 else where), level=level)
+    return _single(release.sum(*(where[0] if len(axes) == 1 else where), level=level))
+
+
+def _single(answer: Estimate) -> Estimate:
+    """Return the answer to one query, whose type is then known."""
+    return answer
+
+
+def _end(axis: Axis, texts: tuple[str, ...], name: str) -> list[Any]:
+    return [text if isinstance(axis, Instants) else to_float(text, name) for text in texts]
 
 
 def _ends(axis: Axis, lo: str, hi: str) -> tuple[Any, Any]:

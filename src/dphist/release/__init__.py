@@ -6,12 +6,13 @@ from dphist._common.renamed import old_names
 from dphist._common.spent import Spent
 from dphist.release.files import fresh_name, load, load_one, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
-from dphist.release.release import Estimate, Release
+from dphist.release.release import Estimate, Estimates, Release
 from dphist.uncertainty.models import Merged
 
 __all__ = [
     "POSTS",
     "Estimate",
+    "Estimates",
     "Merged",
     "Post",
     "Release",

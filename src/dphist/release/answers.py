@@ -49,12 +49,44 @@ def pick(axis: Axis, part: object) -> Ints:
     """Return the bins of an axis between two edges, or of some labels; rising."""
     if isinstance(axis, Categories):
         return _pick_labels(axis, part)
+    return np.arange(*ends_of(axis, part))
+
+
+def ends_of(axis: Axis, part: object) -> tuple[int, int]:
+    """Return the first bin between two edges of an ordered axis, and the one after the last."""
     if isinstance(part, str) or not isinstance(part, Sequence | np.ndarray) or len(part) != 2:
         raise UsageError(f"a part of a numeric axis is two of its edges, such as 30, 40; not {part!r}.")
-    lo, hi = (axis.cut(end) if isinstance(axis, Instants) else cut(axis.edges, end) for end in part)
+    lo, hi = (int(cuts(axis, end)) for end in part)
     if not lo < hi:
         raise UsageError(f"the part from {part[0]!r} to {part[1]!r} has no bins; its ends must increase.")
-    return np.arange(lo, hi)
+    return lo, hi
+
+
+def cuts(axis: Axis, ends: Any) -> Ints:
+    """Return which edges of the axis these are; the first that is none is an error."""
+    if isinstance(axis, Instants):
+        given = np.asarray(ends)
+        if given.dtype.kind == "M":
+            given = given.astype("datetime64[us]")
+        places = {end: axis.cut(end) for end in set(np.atleast_1d(given).tolist())}
+        at: Ints = np.array([places[end] for end in np.atleast_1d(given).tolist()])
+        return at.reshape(given.shape)
+    if np.asarray(ends).dtype.kind not in "iuf":
+        for end in np.atleast_1d(np.asarray(ends, dtype=object)).ravel():
+            cut(axis.edges, end)  # raises for the first that is not a number
+    values = np.asarray(ends, dtype=np.float64)
+    edges = axis.edges
+    width = (edges[-1] - edges[0]) / axis.n
+    with np.errstate(invalid="ignore"):
+        if isinstance(axis, Regular | Integers):
+            at = np.clip(np.nan_to_num(np.rint((values - edges[0]) / width)), 0, axis.n).astype(np.int64)
+        else:
+            at = np.clip(np.searchsorted(edges, values), 1, axis.n)
+            at = at - (values - edges[at - 1] < edges[at] - values)
+        wrong = np.flatnonzero(~(np.abs(np.ravel(edges[at] - values)) <= 1e-9 * width))
+    if wrong.size:
+        cut(edges, float(np.ravel(values)[wrong[0]]))  # raises, and says which edges there are
+    return at
 
 
 def _pick_labels(axis: Categories, part: object) -> Ints:

@@ -6,22 +6,22 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed_scale, warn_renamed
 from dphist._common.spent import Spent
-from dphist.domain import Domain, Instants, as_int
+from dphist.domain import Categories, Domain, Instants, as_int
 from dphist.domain.groups import Floats, Groups
 from dphist.errors import PrivacyError, UsageError, did_you_mean
-from dphist.release import answers
+from dphist.release import answers, many
 from dphist.release.answers import coarse_starts, coarser, invert, ordered_axis, possible_bins
 from dphist.release.plain import freeze
 from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
@@ -91,6 +91,51 @@ class Estimate:
             return f"{value} (no interval: {self.note.replace('no interval: ', '', 1)})"
         stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""
         return f"{value} ({ends[0]} to {ends[1]}, level {self.level:g}){stamp}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimates:
+    """Many answers with their confidence intervals, as arrays; one of them is an ``Estimate``.
+
+    >>> release = dphist.from_counts([30, 20, 50, 10], bins=[0, 10, 20, 30, 40], epsilon=1)
+    >>> answers = release.sum([0, 10], [20, 40])
+    >>> answers
+    Estimates(2 answers, level=0.95)
+    >>> answers[1] == release.sum(10, 40), np.asarray(answers).shape
+    (True, (2,))
+
+    Args:
+        low: the lower ends of the intervals, NaN where none is known; ``high`` likewise.
+        level: the confidence level, of each interval on its own.
+        note: what the intervals cover and how they were obtained, or why there is none.
+        spell: what the clock shows, for numbers that are instants.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    level: float
+    note: str
+    spell: Callable[[float], str] | None = None
+
+    def __len__(self) -> int:
+        return self.value.size
+
+    def __getitem__(self, index: int) -> Estimate:
+        numbers = [float(array[index]) for array in (self.value, self.low, self.high)]
+        known = [x for x in numbers if not math.isnan(x)]
+        low, high = (None if math.isnan(x) else x for x in numbers[1:])
+        spelled = tuple(map(self.spell, known)) if self.spell else ()
+        return Estimate(numbers[0], low, high, self.level, self.note, spelled)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.value, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        return f"Estimates({len(self):,} answers, level={self.level:g})"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -220,7 +265,11 @@ class Release:
 
     # ---- questions ----------------------------------------------------------------------------------
 
-    def sum(self, *where: Any, level: float = 0.95) -> Estimate:
+    @overload
+    def sum(self, lo: float | str, hi: float | str, /, *, level: float = ...) -> Estimate: ...
+    @overload
+    def sum(self, *where: Any, level: float = ...) -> Any: ...
+    def sum(self, *where: Any, level: float = 0.95) -> Estimate | Estimates:
         """Return the sum of the raw values of some bins, with a confidence interval for this query.
 
         >>> estimate = release.sum(10, 30)
@@ -229,9 +278,21 @@ class Release:
 
         On a numeric axis give two edges: ``sum(30, 40)`` is 30 <= x < 40. For categories give labels:
         ``sum("red", "blue")`` or ``sum(["red", "blue"])``. On a grid give one of these for each axis:
-        ``sum((0, 10), ["red"])``.
+        ``sum((0, 10), ["red"])``. Arrays of edges ask for many ranges at once, and return ``Estimates``.
+
+        >>> release.sum([0, 10, 20], [10, 30, 40]).value.shape
+        (3,)
         """
         noise_law.check_level(level)
+        if many.are_many(self.domain, where):
+            boxes = many.Boxes(self.domain, where)
+            lo, hi, sizes = boxes.flat()
+            margins = self.error.boxes_margins(lo, hi, sizes, level=level)
+            return self._estimates(boxes.sums(self._below), margins, level, self.error.description)
+        if len(self.domain.axes) == 1 and not isinstance(self.domain.axis, Categories):
+            first, last = answers.ends_of(self.domain.axis, where)
+            value = float(sum(part[last] - part[first] for part in self._below))
+            return self._estimate(value, self.error.margin(first, last, level=level), level)
         cells = answers.cells(self.domain, where)
         value = float(self.raw[cells].sum())
         return self._estimate(value, self.error.cells_margin(cells, level=level), level)
@@ -286,33 +347,134 @@ class Release:
         low, high = self.intervals(level=level, joint=joint)
         return (low, high) if self.post == "none" else (np.maximum(low, 0.0), np.maximum(high, 0.0))
 
-    def cdf(self) -> Floats:
-        """Return the share of records below each edge, from 0 to 1; all NaN if the total is not positive.
+    @overload
+    def cdf(self, x: None = ..., *, level: float = ...) -> Floats: ...
+    @overload
+    def cdf(self, x: float | str, *, level: float = ...) -> Estimate: ...
+    @overload
+    def cdf(self, x: ArrayLike, *, level: float = ...) -> Any: ...
+    def cdf(self, x: Any = None, *, level: float = 0.95) -> Floats | Estimate | Estimates:
+        """Return the share of records below x, from 0 to 1, interpolated evenly inside a bin.
 
-        It is computed from the running sums of the raw values, whose errors are known.
+        It is NaN if the total is not positive. Without x, the shares below all edges are returned as an
+        array, without intervals. They are computed from the
+        running sums of the raw values, whose errors are known. An interval joins those of the records below
+        and above, with at least the level (the union bound); inside a bin it reaches from what is possible at
+        the lower edge to what is at the upper.
 
         >>> release.cdf().size
         5
+        >>> below = release.cdf(20)
+        >>> 0 <= below.low <= below.value <= below.high <= 1
+        True
         """
-        ordered_axis(self.domain)
-        sums = rising(self.raw)
-        if not sums[-1] > 0.0:
-            return np.full(sums.size, math.nan)
-        shares: Floats = sums / sums[-1]
-        return shares
+        axis = ordered_axis(self.domain)
+        if x is None:
+            return self._shares
+        noise_law.check_level(level)
+        at = many.places(axis, x)
+        value = np.interp(at, axis.edges, self._shares)
+        low, high = self._share_ends(np.atleast_1d(at), np.atleast_1d(value), level)
+        note = (
+            "The intervals of the records below and above, joined by the union bound; holds for this x alone."
+        )
+        if np.isnan(low).any():
+            note = f"Some intervals of shares are unknown. {self.error.description}"
+        made = Estimates(np.atleast_1d(value), low, high, level, self._note(note))
+        return made[0] if at.ndim == 0 else made
 
-    def quantile(self, q: float, *, level: float = 0.95) -> Estimate:
+    def _share_ends(self, at: Floats, value: Floats, level: float) -> tuple[Floats, Floats]:
+        """Return the ends of the intervals of shares below some points."""
+        edges, n, each = self.domain.axis.edges, self.domain.n, 1 - (1 - level) / 2
+        lower = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, n)
+        upper = np.clip(np.searchsorted(edges, at), 0, n)
+        sums = self._below[0] + self._below[1]
+        ends = []
+        for edge, sign in ((lower, -1.0), (upper, 1.0)):
+            below, above = sums[edge], sums[-1] - sums[edge]
+            start, stop = np.zeros_like(edge), np.full_like(edge, n)
+            below = below + sign * self.error.margins(start, edge, level=each)
+            above = above - sign * self.error.margins(edge, stop, level=each)
+            below, above = np.maximum(below, 0.0), np.maximum(above, 0.0)
+            some = below + above > 0  # neither is known to hold a record: any share is possible
+            nothing = np.isnan(below + above)
+            share = np.where(some, below / np.where(some, below + above, 1.0), (1 + sign) / 2)
+            ends.append(np.where(nothing, math.nan, share))
+        return np.minimum(ends[0], value), np.maximum(ends[1], value)
+
+    @cached_property
+    def _shares(self) -> Floats:
+        """The share of records below each edge; all NaN if the total is not positive."""
+        sums = rising(self.raw)
+        return _read_only(sums / sums[-1] if sums[-1] > 0.0 else np.full(sums.size, math.nan))
+
+    @cached_property
+    def _below(self) -> tuple[Floats, Floats]:
+        """The running sums of the raw values."""
+        return many.running(self.raw.reshape(self.domain.shape))
+
+    def mean(self, *, level: float = 0.95) -> Estimate:
+        """Return the mean of the records, each taken to lie in the middle of its bin, with an interval.
+
+        The interval has at least the level. It counts the noise (Chernoff's bound) and that a record may lie
+        anywhere in its bin; on an axis of integers it has the value of its integer. It is known where every
+        bin has noise of its own. On an axis of time the number is in seconds since 1970, and ``str`` writes
+        what the clock shows.
+
+        >>> mean = release.mean()
+        >>> 0 <= mean.low <= mean.value <= mean.high <= 40
+        True
+        """
+        noise_law.check_level(level)
+        axis, raw = ordered_axis(self.domain), self.raw
+        least, most = many.mean_ends(axis)
+        clock = axis.moment if isinstance(axis, Instants) else None
+        total = float(raw.sum())
+        if not total > 0.0:
+            note = "The release has no mean: its total is not above zero."
+            return Estimate(math.nan, None, None, level, self._note(note))
+        ends = float(axis.edges[0]), float(axis.edges[-1])
+        value = min(max(float((least + most) @ raw) / (2 * total), ends[0]), ends[1])
+        if self.error.weighted_margin(least - value, level=level) is None:
+            note = f"Intervals for the mean of this release are unknown. {self.error.description}"
+            return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
+
+        def possible(mean: float, at: Floats, sign: float) -> bool:
+            excess = sign * float((at - mean) @ raw)
+            return excess <= (self.error.weighted_margin(at - mean, level=level) or 0.0)
+
+        low = many.last_accepted(value, ends[0], lambda mean: possible(mean, least, 1.0))
+        high = many.last_accepted(value, ends[1], lambda mean: possible(mean, most, -1.0))
+        note = "Holds for the mean alone, with at least the stated level (Chernoff's bound)."
+        spelled = tuple(map(clock, (value, low, high))) if clock else ()
+        return Estimate(value, low, high, level, self._note(note), spelled)
+
+    @overload
+    def quantile(self, q: float, *, level: float = ...) -> Estimate: ...
+    @overload
+    def quantile(self, q: ArrayLike, *, level: float = ...) -> Any: ...
+    def quantile(self, q: Any, *, level: float = 0.95) -> Estimate | Estimates:
         """Return the value below which the share q of the records lies, interpolated evenly inside its bin.
 
         The interval runs between edges and has at least the confidence level: it joins all bins that may
         contain the quantile according to the noisy sums. On an axis of time the numbers are seconds since
-        1970, and ``str`` writes what the clock shows.
+        1970, and ``str`` writes what the clock shows. An array of shares returns ``Estimates``, each interval
+        for its quantile alone.
 
         >>> median = release.quantile(0.5)
         >>> 0 <= median.low <= median.value <= median.high <= 40
         True
+        >>> len(release.quantile([0.25, 0.5, 0.75]))
+        3
         """
         noise_law.check_level(level)
+        if isinstance(q, list | tuple | np.ndarray) and np.ndim(q) == 1 and len(q):
+            each = [self.quantile(share, level=level) for share in q]
+            rows = [[e.value, *(math.nan if x is None else x for x in (e.low, e.high))] for e in each]
+            axis = self.domain.axis
+            clock = axis.moment if isinstance(axis, Instants) else None
+            value, low, high = np.array(rows, dtype=np.float64).T
+            return Estimates(value, low, high, level, each[0].note, clock)
         if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
             raise UsageError(f"q must be a number from 0 to 1, such as 0.5, not {q!r}.")
         axis = ordered_axis(self.domain)
@@ -357,7 +519,51 @@ class Release:
             parameters={"rebinned_from": axis.n, **self.parameters},
         )
 
+    def project(self, axis: int | str) -> Release:
+        """Return the histogram of one axis of a grid: the sums over the other, with the error that follows.
+
+        This is post-processing and spends nothing. Name the axis 0 or 1, "x" or "y", or by its column.
+
+        >>> grid = dphist.from_counts([[30, 20], [50, 10], [5, 5]], epsilon=1)
+        >>> grid.project(0).domain.shape, grid.project("y").domain.shape
+        ((3,), (2,))
+        """
+        if len(self.domain.axes) != 2:
+            raise UsageError("only a grid can be projected; this release has one axis already.")
+        columns = self.provenance.get("column")
+        names = columns if isinstance(columns, tuple) and len(columns) == 2 else ("x", "y")
+        known = {0: 0, 1: 1, "x": 0, "y": 1, names[0]: 0, names[1]: 1}
+        if isinstance(axis, bool) or axis not in known:
+            raise UsageError(f"there is no axis {axis!r}: a grid has 0 and 1, or 'x' and 'y'.")
+        kept = known[axis]
+        rows, across = self.domain.shape[kept], self.domain.shape[1 - kept]
+        error = self.error if kept == 0 else self.error.transposed(across)
+        presented = None if self.presented is None else self.values().sum(axis=1 - kept)
+        return dataclasses.replace(
+            self,
+            domain=Domain((self.domain.axes[kept],)),
+            raw=self.raw.reshape(self.domain.shape).sum(axis=1 - kept),
+            groups=Groups.singletons(rows),
+            error=error.merged(np.arange(0, self.domain.n + 1, across)),
+            presented=presented,
+            parameters={"projected_from": list(self.domain.shape), **self.parameters},
+            provenance={**self.provenance, "column": names[kept] if columns else columns},
+        )
+
     # ---- handing out --------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values(), dtype=dtype, copy=copy)
+
+    def __iter__(self) -> Iterator[Floats]:
+        """Unpack as ``numpy.histogram`` and ``numpy.histogram2d`` do: ``values, edges = release``."""
+        return iter(self.to_numpy())
+
+    def _to_boost_histogram_(self) -> Any:
+        """Return a histogram of boost-histogram, which ``bh.Histogram`` and ``hist.Hist`` ask for."""
+        from dphist.release.show import boost_histogram
+
+        return boost_histogram(self)
 
     def to_numpy(self) -> tuple[Floats, ...]:
         """Return values and edges, like ``numpy.histogram`` (for a grid like ``numpy.histogram2d``).
@@ -529,6 +735,9 @@ class Release:
         if margin is None:
             return Estimate(value, None, None, level, note)
         return Estimate(value, value - margin, value + margin, level, note)
+
+    def _estimates(self, value: Floats, margins: Floats, level: float, words: str) -> Estimates:
+        return Estimates(value, value - margins, value + margins, level, self._note(words))
 
     def _note(self, words: str) -> str:
         return stamped(words, self.bounding, simulated=self.simulated)

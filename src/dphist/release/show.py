@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.domain import Axis, Categories, Instants, Integers, Regular
 from dphist.errors import UsageError
 from dphist.release.release import Release
 
@@ -136,6 +136,35 @@ def decimal(number: Fraction) -> str:
     """Return a fraction as people write it: 0.1, or 1/3 where no decimal is exact."""
     text = repr(float(number))
     return text.removesuffix(".0") if Fraction(text) == number else str(number)
+
+
+def boost_histogram(release: Release) -> Any:
+    """Return the values, with their variances where all are known, as a histogram of boost-histogram."""
+    try:
+        bh = importlib.import_module("boost_histogram")
+    except ImportError as error:
+        raise UsageError("this needs boost-histogram: pip install boost-histogram.") from error
+    axes = [_boost_axis(bh.axis, axis) for axis in release.domain.axes]
+    values, variances = release.values(), release.variances()
+    if variances is None or not np.isfinite(variances).all():
+        made = bh.Histogram(*axes, storage=bh.storage.Double())
+        made[...] = values
+    else:
+        made = bh.Histogram(*axes, storage=bh.storage.Weight())
+        made[...] = np.stack((values, variances), axis=-1)
+    return made
+
+
+def _boost_axis(kinds: Any, axis: Axis) -> Any:
+    """Return an axis of boost-histogram without the bins beyond its ends."""
+    closed = {"underflow": False, "overflow": False}
+    if isinstance(axis, Categories):
+        return kinds.StrCategory(axis.names(), overflow=False)
+    if isinstance(axis, Integers):
+        return kinds.Integer(axis.low, axis.high + 1, **closed)
+    if isinstance(axis, Regular):
+        return kinds.Regular(axis.bins, axis.lo, axis.hi, **closed)
+    return kinds.Variable(axis.edges, **closed)
 
 
 def not_journaled(release: Release | GroupedRelease) -> bool:

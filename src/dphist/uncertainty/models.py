@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.quantiles import quantile_margins
+from dphist.uncertainty.quantiles import quantile_margins, weighted_margin
 from dphist.uncertainty.total_noise import LaplaceNoise, TotalNoise, TreeNoise
 
 
@@ -92,6 +92,24 @@ class ErrorModel(Protocol):
             edges: the edges asked about, in bins; all of them if None.
         """
         return None
+
+    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+        """Return the margins of ``sizes[i]`` bins out of lo[i] to hi[i] - 1; NaN where one is unknown."""
+        together = hi - lo == sizes
+        out = np.full(lo.shape, math.nan)
+        out[together] = self.margins(lo[together], hi[together], level=level)
+        return out
+
+    def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
+        """Return a margin of the sum of all bins, each times its weight, that holds on either side alone.
+
+        Either side is missed with a probability of at most (1 - level) / 2. None if it is unknown.
+        """
+        return None
+
+    def transposed(self, rows: int) -> ErrorModel:
+        """Return the model of the same bins of a grid with this number of rows, column after column."""
+        return Unknown("of this method, the error of a grid's other axis is not known")
 
     def merged(self, starts: Ints) -> ErrorModel:
         """Return the model of coarser bins that begin at these bins; the last start is the number of bins."""
@@ -197,6 +215,28 @@ class GroupTotals(ErrorModel):
         kinds, repeats = np.unique(self.groups.spread(self.scale)[cells], return_counts=True)
         return float(noise_law.sum_quantile(kinds, repeats.astype(np.int64), level))
 
+    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+        """Return the margins of boxes: where all bins have the same noise, only their number matters."""
+        if self.groups.are_singletons and isinstance(self.scale, float):
+            return noise_law.sum_quantiles(self.scale, sizes, level)
+        return super().boxes_margins(lo, hi, sizes, level=level)
+
+    def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
+        """Return the margin of a weighted sum, if every bin is a group of its own (Chernoff's bound)."""
+        if not self.groups.are_singletons:
+            return None
+        scales = self.scale if isinstance(self.scale, float) else self.groups.spread(self.scale)
+        return weighted_margin(scales, weights, level=level)
+
+    def transposed(self, rows: int) -> ErrorModel:
+        """Return the model of the same groups and totals, their bins in the order of columns."""
+        if self.groups.are_singletons and isinstance(self.scale, float):
+            return self
+        n = self.groups.n
+        moved_to = np.arange(n).reshape(-1, rows).T.ravel()  # where each bin lies afterwards
+        order = np.arange(n) if self.groups.order is None else self.groups.order
+        return GroupTotals(Groups(self.groups.starts, moved_to[order]), self.scale)
+
     def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
         """Return the margins by which a quantile is bounded, if every bin is a group of its own."""
         if not self.groups.are_singletons:
@@ -287,6 +327,16 @@ class FineTotals(ErrorModel):
 
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         return self.base.margins(lo, hi, level=level) / self.grid
+
+    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+        return self.base.boxes_margins(lo, hi, sizes, level=level) / self.grid
+
+    def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
+        return self.base.weighted_margin(weights / self.grid, level=level)
+
+    def transposed(self, rows: int) -> ErrorModel:
+        moved = self.base.transposed(rows)
+        return FineTotals(moved, self.grid) if isinstance(moved, GroupTotals) else moved
 
     def bin_margins(self, *, level: float) -> Floats:
         return self.base.bin_margins(level=level) / self.grid
@@ -616,6 +666,10 @@ class Merged(ErrorModel):
         return self.base.quantile_margins(
             q, level=level, edges=self.starts if edges is None else self.starts[edges]
         )
+
+    def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
+        """Return the margin of a weighted sum of merged bins: the finer ones have their bin's weight."""
+        return self.base.weighted_margin(np.repeat(weights, np.diff(self.starts)), level=level)
 
     def merged(self, starts: Ints) -> Merged:
         """Return the model of yet coarser bins: merging twice is merging once."""

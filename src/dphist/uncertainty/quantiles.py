@@ -1,4 +1,4 @@
-"""Margins for quantiles of a histogram whose bins carry independent noise: Chernoff's bound."""
+"""Margins for quantiles and means of a histogram whose bins carry independent noise: Chernoff's bound."""
 
 from __future__ import annotations
 
@@ -39,6 +39,27 @@ def quantile_margins(scales: float | Floats, edges: Ints, *, q: float, level: fl
         below, above = (_sums_below(_log_moment(variance, w * t), edges) for w in (1.0 - q, q))
         np.minimum(best, (log_chance + below + above[-1] - above) / t, out=best)
     return best
+
+
+def weighted_margin(scales: float | Floats, weights: Floats, *, level: float) -> float | None:
+    """Return k such that a weighted sum of noise is above k with a probability of at most (1 - level) / 2.
+
+    It is below -k likewise. Chernoff's bound. The logarithm of the moment of weight w and variance v at t is
+    convex in w^2 and in v, and 0 where one is 0. So it is at most v w^2 / (V W^2) times that of
+    the largest, V and W, and their sum is bounded in one step for every t.
+    """
+    variance = np.asarray(noise_law.variance(scales))
+    worst, widest = float(variance.max()), float(np.abs(weights).max())
+    if not math.isfinite(worst):
+        return None
+    if widest == 0.0 or worst == 0.0:
+        return 0.0
+    many = float((variance * (weights / widest) ** 2).sum()) / worst
+    log_chance = math.log(2.0 / (1.0 - noise_law.check_level(level)))
+    limit = 2.0 * math.asinh(math.sqrt(0.5 / worst)) / widest
+    grid = limit * np.geomspace(min(0.5, 0.5 * math.sqrt(log_chance / max(many, 1.0))), 0.999, 64)
+    logs = -np.log1p(-2.0 * worst * np.sinh(0.5 * widest * grid) ** 2)
+    return float(((log_chance + many * logs) / grid).min())
 
 
 def _log_moment(variance: Floats, u: float) -> Floats:

@@ -96,6 +96,18 @@ class Reconciled(ErrorModel):
         moved = 0.0 if self.moved is None else abs(float(self.moved[cells].sum()))
         return None if margin is None else self._wider(margin, level) + moved
 
+    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+        """Return the margins of boxes of a grid."""
+        if self.moved is not None:
+            return super().boxes_margins(lo, hi, sizes, level=level)
+        made: Floats = self._wider(self.base.boxes_margins(lo, hi, sizes, level=level), level)
+        return made
+
+    def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
+        """Return the margin of a weighted sum: a bound, which factors widen."""
+        margin = None if self.moved is not None else self.base.weighted_margin(weights, level=level)
+        return None if margin is None else margin * math.sqrt(self.factor)
+
     def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
         """Return the margins of the sums that tell where a quantile lies: bounds, which factors widen."""
         margins = None if self.moved is not None else self.base.quantile_margins(q, level=level, edges=edges)

@@ -1,0 +1,128 @@
+"""Many answers at once: ranges given as arrays, running sums that keep their digits, means and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dphist.domain import Axis, Categories, Domain, Instants, Integers
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError
+from dphist.release.answers import cuts, pick
+
+
+def are_many(domain: Domain, where: tuple[Any, ...]) -> bool:
+    """Return whether a query names arrays of ranges: an end on an ordered axis is an array or a list."""
+    parts = (where,) if len(domain.axes) == 1 else where
+    return any(
+        isinstance(end, list | np.ndarray) and np.ndim(end) > 0
+        for axis, part in zip(domain.axes, parts, strict=False)
+        if not isinstance(axis, Categories) and isinstance(part, tuple | list)
+        for end in part
+    )
+
+
+class Boxes:
+    """Ranges of bins, one for each axis of a domain, as arrays of one shape."""
+
+    def __init__(self, domain: Domain, where: tuple[Any, ...]) -> None:
+        parts = (where,) if len(domain.axes) == 1 else where
+        if len(parts) != len(domain.axes):
+            raise UsageError("on a grid name a part of each axis: sum((los, his), (20, 30)).")
+        ends = [end for axis, part in zip(domain.axes, parts, strict=True) for end in _run(axis, part)]
+        try:
+            self.ends = [np.ascontiguousarray(end) for end in np.broadcast_arrays(*ends)]
+        except ValueError:
+            shapes = " and ".join(str(end.shape) for end in ends)
+            raise UsageError(f"the ends of ranges must be as many: these are {shapes}.") from None
+        if any(end.ndim > 1 for end in self.ends):
+            raise UsageError("the ends of ranges are lists of one dimension.")
+        self.shape = domain.shape
+
+    def sums(self, below: tuple[Floats, Floats]) -> Floats:
+        """Return the sum over each range, from the running sums of ``running``."""
+        if len(self.shape) == 1:
+            lo, hi = self.ends
+            return sum((part[hi] - part[lo] for part in below), start=np.zeros(lo.shape))
+        a, b, c, d = self.ends
+        return sum(
+            ((part[b, d] - part[a, d]) - (part[b, c] - part[a, c]) for part in below),
+            start=np.zeros(a.shape),
+        )
+
+    def flat(self) -> tuple[Ints, Ints, Ints]:
+        """Return where each range begins and ends among all bins, and how many of these it holds."""
+        if len(self.shape) == 1:
+            lo, hi = self.ends
+            return lo, hi, hi - lo
+        a, b, c, d = self.ends
+        return a * self.shape[1] + c, (b - 1) * self.shape[1] + d, (b - a) * (d - c)
+
+
+def _run(axis: Axis, part: Any) -> tuple[Ints, Ints]:
+    """Return the first bin and the one after the last, of one range or of many."""
+    if isinstance(axis, Categories):
+        picked = pick(axis, part)
+        if picked[-1] - picked[0] != picked.size - 1:
+            raise UsageError("many ranges take labels that stand side by side; ask for the others apart.")
+        return np.array(picked[0]), np.array(picked[-1] + 1)
+    if isinstance(part, str) or len(part) != 2:
+        raise UsageError("many ranges are two arrays of edges: sum(los, his).")
+    lo, hi = (cuts(axis, end) for end in part)
+    wrong = np.flatnonzero(np.ravel(lo) >= np.ravel(hi)) if lo.shape == hi.shape else np.empty(0)
+    if wrong.size:
+        raise UsageError(f"range {wrong[0]} has no bins (counting from 0); its ends must increase.")
+    return lo, hi
+
+
+def running(raw: Floats) -> tuple[Floats, Floats]:
+    """Return the sums of all values before each edge, along each axis, as two arrays to be added.
+
+    The second holds what rounding took from the first, so that the small sum of a range far from the
+    beginning has all its digits.
+    """
+    sums, lost = raw, np.zeros_like(raw)
+    for axis in range(raw.ndim - 1, -1, -1):
+        widths = [(1, 0) if i == axis else (0, 0) for i in range(raw.ndim)]
+        each, lost = np.pad(sums, widths), np.pad(lost, widths)
+        sums = np.cumsum(each, axis=axis)
+        before = np.concatenate((np.zeros_like(each.take([0], axis)), sums), axis=axis).take(
+            range(sums.shape[axis]), axis
+        )
+        added = sums - before  # Knuth's sum of two numbers with its rounding error
+        lost = np.cumsum(lost + ((before - (sums - added)) + (each - added)), axis=axis)
+    return sums, lost
+
+
+def mean_ends(axis: Axis) -> tuple[Floats, Floats]:
+    """Return the least and the greatest value that a record of each bin may have."""
+    if isinstance(axis, Integers):
+        return axis.edges[:-1], axis.edges[:-1]
+    return axis.edges[:-1], axis.edges[1:]
+
+
+def last_accepted(inside: float, end: float, accepted: Callable[[float], bool]) -> float:
+    """Return how far towards ``end`` values are accepted, which begins at ``inside``."""
+    if accepted(end):
+        return end
+    for _ in range(50):
+        middle = (inside + end) / 2
+        inside, end = (middle, end) if accepted(middle) else (inside, middle)
+    return end
+
+
+def places(axis: Axis, x: Any) -> Floats:
+    """Return points of an axis as numbers; instants that are written or dates must be edges."""
+    if isinstance(axis, Instants) and np.asarray(x).dtype.kind not in "iuf":
+        return axis.edges[cuts(axis, x)]
+    try:
+        at = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(f"x must be a number or an array of them, not {x!r}.") from None
+    if at.ndim > 1 or not ((at >= axis.edges[0]) & (at <= axis.edges[-1])).all():
+        raise UsageError(
+            f"x lies in the domain, from {axis.edges[0]:g} to {axis.edges[-1]:g}, or is a list of such."
+        )
+    return at
