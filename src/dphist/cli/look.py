@@ -42,7 +42,7 @@ def query(
             help="Two bin edges LO HI (HI is excluded), such as 30 50 or 2024-01-01 2024-02-05; or labels; "
             "for a grid one after the other: XLO XHI YLO YHI.",
         ),
-    ],
+    ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(metavar="LABEL", help="Of a release by group: one of them, or several to be added up."),

@@ -1,0 +1,88 @@
+"""Many questions to one release from the shell: ranges from a file, quantiles, means; as CSV and JSON."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import dphist as package
+from dphist.domain import Instants, Regular
+from shell import dphist
+
+
+@pytest.fixture
+def line(here):
+    package.from_counts([50, 60, 70, 80], bins=Regular(lo=0, hi=4, bins=4), epsilon=1).save("line.json")
+    return package.load("line.json")
+
+
+def rows(*asked):
+    return list(csv.DictReader(io.StringIO(dphist("query", *asked, "--csv").stdout)))
+
+
+def test_ranges_of_a_file_are_answered_at_once(line):
+    Path("ranges.csv").write_text("name,lo,hi\nyoung,0,2\nold,1,4\n")
+    found = json.loads(dphist("query", "line.json", "--ranges", "ranges.csv", "--json").stdout)
+    for answer, (lo, hi) in zip(found["answers"], [(0, 2), (1, 4)], strict=True):
+        one = line.sum(lo, hi)
+        assert (answer["value"], answer["low"], answer["high"]) == (one.value, one.low, one.high)
+    assert [a["asked"] for a in found["answers"]] == [["0", "2"], ["1", "4"]]
+    assert found["level"] == 0.95
+    assert found["note"]
+    table = rows("line.json", "--ranges", "ranges.csv", "--level", "0.5")
+    assert float(table[1]["high"]) == line.sum(1, 4, level=0.5).high
+    assert table[1]["asked"] == "1 4"
+    assert dphist("query", "line.json", "--ranges", "ranges.csv").stdout.startswith("0 2: ")
+
+
+def test_quantiles_and_the_mean(line):
+    table = rows("line.json", "--quantile", "0.5", "--quantile", "0.9", "--mean", "0", "2")
+    assert [row["asked"] for row in table] == ["0 2", "quantile 0.5", "quantile 0.9", "mean"]
+    expected = [line.sum(0, 2), line.quantile(0.5), line.quantile(0.9), line.mean()]
+    assert [float(row["low"]) for row in table] == [answer.low for answer in expected]
+
+
+def test_time_grids_and_labels_in_their_own_words(here):
+    days = package.from_counts([3, 4, 5], bins=Instants("2024-01-01", "2024-01-04", "1d"), epsilon=1)
+    days.save("days.json")
+    Path("days.csv").write_text("lo,hi\n2024-01-01,2024-01-03\n")
+    table = rows("days.json", "--ranges", "days.csv", "--mean")
+    assert float(table[0]["value"]) == days.sum("2024-01-01", "2024-01-03").value
+    assert table[1]["value"].startswith("2024-01-0")
+    grid = package.from_counts([[5, 6], [7, 8]], bins=([0, 1, 2], ["p", "q"]), epsilon=1)
+    grid.save("grid.json")
+    Path("grid.csv").write_text("x_lo,x_hi,y_label\n0,2,q\n1,2,p\n")
+    table = rows("grid.json", "--ranges", "grid.csv")
+    assert [float(row["value"]) for row in table] == [
+        grid.sum((0, 2), "q").value,
+        grid.sum((1, 2), "p").value,
+    ]
+    plane = package.from_counts([[5, 6], [7, 8]], bins=([0, 1, 2], [0, 3, 4]), epsilon=1)
+    plane.save("plane.json")
+    Path("plane.csv").write_text("x_lo,x_hi,y_lo,y_hi\n0,2,3,4\n")
+    (row,) = rows("plane.json", "--ranges", "plane.csv")
+    assert float(row["high"]) == pytest.approx(plane.sum((0, 2), (3, 4)).high)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("from,to\n0,1\n", 4, "columns lo, hi"),
+        ("lo,hi\n", 4, "at least one row"),
+        ("lo,hi\n0\n", 4, "in each a text"),
+        ("lo,hi\n0,x\n", 2, "HI"),
+        ("lo,hi\n0,1\n0.5,1\n", 2, "inside a bin"),
+        ("", 4, "columns lo, hi"),
+    ],
+)
+def test_a_file_that_lists_no_ranges(line, text, code, says):
+    Path("ranges.csv").write_text(text)
+    assert says in dphist("query", "line.json", "--ranges", "ranges.csv", code=code).stderr
+
+
+def test_nothing_asked_and_both_formats(line):
+    assert "such as" in dphist("query", "line.json", code=2).stderr
+    assert "not both" in dphist("query", "line.json", "0", "1", "--csv", "--json", code=2).stderr
+    assert "cannot be read" in dphist("query", "line.json", "--ranges", "none.csv", code=4).stderr
