@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction as F  # noqa: N817 - shares read like numbers
 from functools import partial
+from html import escape
 from typing import Any, Literal
 
 from dphist.domain import Domain
@@ -439,5 +440,27 @@ _METHODS = (
         usual=_BOTH),
 )
 # fmt: on
-CATALOGUE = {method.name: method for method in _METHODS}
+
+
+class Catalogue(dict[str, Method]):
+    """The methods by their names; it shows itself as a table.
+
+    >>> dphist.CATALOGUE["dawa"].summary
+    'Private L1 partition, then a tree tuned to the workload.'
+    """
+
+    def __repr__(self) -> str:
+        widest = max(map(len, self), default=0)
+        return "\n".join(f"{name:<{widest}}  {method.summary}" for name, method in self.items())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>"
+            f"{escape(method.summary)}</td><td style='text-align:left'>{escape(method.citation)}</td></tr>"
+            for name, method in self.items()
+        )
+        return f"<table>{rows}</table>"
+
+
+CATALOGUE = Catalogue({method.name: method for method in _METHODS})
 ALIASES = {alias: method.name for method in _METHODS for alias in method.aliases}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +67,12 @@ COMMON_EPSILONS = (
     "Common choices for everything that is published about the same people together lie between 0.1 and 2; "
     f"above {LARGE_EPSILON} hardly anyone is protected."
 )
+
+
+def _is_default(value: object, default: object) -> bool:
+    return value is default or (
+        isinstance(default, str | int) and type(value) is type(default) and value == default
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +141,12 @@ class Plan:
     decimal: str = "."
     domain: Domain = field(init=False, repr=False)
     budget: Fraction = field(init=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Return the plan as the call that makes it: what differs from the defaults."""
+        said = ((f.name, getattr(self, f.name), f.default) for f in fields(self) if f.init)
+        parts = (f"{name}={value!r}" for name, value, default in said if not _is_default(value, default))
+        return f"Plan({', '.join(parts)})"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "domain", make_domain(**{key: getattr(self, key) for key in KEYS}))

@@ -287,15 +287,60 @@ def facts(release: Release) -> list[tuple[str, str]]:
     return known
 
 
+CARD = """<style>
+.dphist-card{max-width:60rem;color:inherit;font:14px/1.45 system-ui,sans-serif;overflow-wrap:anywhere}
+.dphist-card svg{max-width:100%;height:auto;background:#fff}
+.dphist-card table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}
+.dphist-card th,.dphist-card td{text-align:left;vertical-align:top;padding:.15rem .8rem .15rem 0;
+border-bottom:1px solid rgba(127,127,127,.3)}
+.dphist-card .number{text-align:right;white-space:nowrap}
+.dphist-card .bins{max-height:22rem;overflow:auto}
+.dphist-card summary{cursor:pointer;padding:.3rem 0}
+</style>"""
+MOST_ROWS = 200  # of a card's table; the whole table is in to_pandas() and in the files
+
+
 def page(release: Release) -> str:
-    """Return a picture and the facts as HTML; every text is escaped."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-        for name, text in facts(release)
+    """Return a card for notebooks: picture, table and facts, in HTML without scripts; all text is escaped."""
+    known = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts(release)
     )
     try:
         picture = f"<div>{release.plot().to_svg()}</div>"
     except Exception:  # a notebook shall show the facts even where no picture can be drawn
         picture = ""
-    return f"<div>{picture}<table>{rows}</table></div>"
+    stamp = "<p><strong>SIMULATED: not private.</strong></p>" if release.simulated else ""
+    bins = f"<div class='bins'>{_table(release)}</div>"
+    bins = f"<details open><summary>Values and 95 % intervals</summary>{bins}</details>"
+    about = f"<details><summary>{html.escape(one_line(release))}</summary><table>{known}</table></details>"
+    return f"<div class='dphist-card'>{CARD}{stamp}{picture}{bins}{about}</div>"
+
+
+def _table(release: Release) -> str:
+    """Return the first bins, their values and intervals, as an HTML table."""
+    table = columns(release)
+    numbers = ("value", "low", "high")
+    names = [name for name in table if name not in (*numbers, "raw")] + list(numbers)
+    head = "".join(f"<th{_right(name)}>{html.escape(name.replace('_', ' '))}</th>" for name in names)
+    shown = min(release.domain.n, MOST_ROWS)
+    cells = [
+        [f"<td{_right(name)}>{html.escape(_cell(x))}</td>" for x in table[name][:shown]] for name in names
+    ]
+    rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*cells, strict=True))
+    more = release.domain.n - shown
+    rest = f"<p>{more:,} more bins are in <code>to_pandas()</code>.</p>" if more else ""
+    return f"<table><tr>{head}</tr>{rows}</table>{rest}"
+
+
+def _right(name: str) -> str:
+    return "" if "label" in name else " class='number'"
+
+
+def _cell(entry: Any) -> str:
+    """Return an entry for reading; an interval that is not known is a dash."""
+    if isinstance(entry, str):
+        return entry
+    number = float(entry)
+    if not np.isfinite(number):
+        return "\u2013" if np.isnan(number) else str(number)
+    return f"{number:,.0f}" if number == round(number) or abs(number) >= 1e5 else f"{number:,.6g}"
