@@ -48,6 +48,7 @@ def test_a_long_table_is_cut_and_unknown_intervals_are_dashes():
     assert "<td class='number'>\u2013</td>" in unknown._repr_html_()
 
 
+@pytest.mark.filterwarnings("ignore")  # of the converter's
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt install chromium")
 @pytest.mark.parametrize("width", [1100, 500])
 def test_a_notebook_page_shows_it_in_a_browser(tmp_path, width):
