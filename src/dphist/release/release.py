@@ -101,7 +101,7 @@ class Estimates:
     >>> answers = release.sum([0, 10], [20, 40])
     >>> answers
     Estimates(2 answers, level=0.95)
-    >>> answers[1] == release.sum(10, 40), np.asarray(answers).shape
+    >>> answers[1] == release.sum(10, 40), answers.value.shape
     (True, (2,))
 
     Args:
