@@ -22,7 +22,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 class TestNothingPaidForIsReplaced:
     @pytest.mark.parametrize("ending", [".json", ".csv", ".parquet"])
     def test_one_release_never_replaces_another_unasked(self, here, ending):
-        first, second = (package.from_counts([5, 6, 7], epsilon=1) for _ in range(2))
+        first, second = (package.from_counts([5, 6, n], epsilon=1) for n in (7, 7000))  # never alike
         kept = first.save(f"r{ending}").read_bytes()
         with pytest.raises(OutputError, match=r"is not this release.*overwrite=True"):
             second.save(f"r{ending}")
