@@ -272,6 +272,18 @@ class TestALargeFile:
         with pytest.raises(ReleaseFileError, match="no longer there"):
             loaded["G1"]
 
+    @pytest.mark.parametrize("together", [1, 100, 1 << 20])
+    def test_totals_and_copies_take_the_memory_of_a_block(self, tmp_path, monkeypatch, together):
+        made = many(50)
+        monkeypatch.setattr("dphist.release.grouped._TOGETHER", together)
+        monkeypatch.setattr(grouped_files, "_ROW_GROUP", 100)
+        path = made.save(tmp_path / "r.parquet")
+        loaded = dphist.load(path)
+        for release in (made, loaded):
+            assert np.array_equal(release.totals(), made.values().sum(axis=1))
+        assert loaded.save(tmp_path / "again.parquet").read_bytes() == path.read_bytes()
+        assert "values" not in loaded.levels[0].__dict__, "nor was all of it read at once"
+
     def test_a_level_is_read_at_once(self, moved, tmp_path):
         loaded = dphist.load(moved.save(tmp_path / "r.parquet"))
         made, original = loaded.level("hospital"), moved.level("hospital")

@@ -185,7 +185,7 @@ def show_release(release: Any) -> None:
 def _show_groups(release: GroupedRelease) -> None:
     """Print the totals of the groups of every level, the largest of a level first."""
     for at, name in enumerate(release.hierarchy.names):
-        labels, totals = release.hierarchy.labels[at], release.values(name).sum(axis=1)
+        labels, totals = release.hierarchy.labels[at], release.totals(name)
         largest = sorted(range(len(labels)), key=lambda i: -totals[i])[:12]
         rows = []
         for i in largest:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 AskedGroups: TypeAlias = str | Sequence[str | tuple[str, str]]
 Numbers: TypeAlias = NDArray[np.float64] | NDArray[np.signedinteger]
+_TOGETHER = 1 << 20  # values that are added up at once
 _FROZEN = ("parameters", "provenance", "versions")
 _NO_SUM = "no interval: groups whose values are biased by the data have none for sums over several of them."
 
@@ -223,6 +224,17 @@ class GroupedRelease:
     def values(self, level: str | None = None) -> Floats:
         """Return the presentable values of a level, by default the lowest: a row of bins for each group."""
         return self._presented(self._at(level))
+
+    def totals(self, level: str | None = None) -> Floats:
+        """Return the sum of the presentable bins of each group of a level, by default the lowest."""
+        at = self._at(level)
+        if self.post != "none":
+            return np.asarray(self._presented(at).sum(axis=1))
+        found = self.levels[at]
+        size, n = found.shape
+        starts = range(0, size, max(_TOGETHER // n, 1))
+        blocks = (found.block(range(i, min(i + starts.step, size))) for i in starts)
+        return np.concatenate([block.sum(axis=1, dtype=np.float64) for block in blocks])
 
     def raw(self, level: str | None = None) -> Floats:
         """Return the values of a level as they were estimated."""

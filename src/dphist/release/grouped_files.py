@@ -537,7 +537,10 @@ class StoredLevel:
 
     def block(self, groups: range) -> Floats:
         """Return the values of groups that lie side by side."""
-        return self.values[groups.start : groups.stop]
+        if "values" in self.__dict__:
+            return self.values[groups.start : groups.stop]
+        with self._reading():
+            return self.stored.matrix("raw", self.start + groups.start, len(groups), self.shape[1])
 
     def rows(self, groups: Sequence[int]) -> Floats:
         """Return the values of some groups."""

@@ -84,7 +84,7 @@ def draw(release: GroupedRelease, *, of: str | None, groups: Sequence[str] | Non
     tree = release.hierarchy
     at = tree.depth - 1 if of is None else tree.level(of)
     if groups is None:
-        totals = release.values(tree.names[at]).sum(axis=1)
+        totals = release.totals(tree.names[at])
         nodes = [(at, i) for i in np.argsort(-totals, kind="stable")[:DRAWN].tolist()]
         left = tree.sizes[at] - len(nodes)
     else:
