@@ -17,7 +17,6 @@ from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
 from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, short_id
-from dphist.uncertainty.models import GroupTotals
 
 AnyRelease = Release | GroupedRelease
 GUESSES = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))  # how sure somebody is before seeing a release
@@ -160,8 +159,8 @@ def _mechanism(release: AnyRelease, published: Published | None) -> str:
     )
     words += "." if release.simulated else " from the operating system's entropy."
     error = release.error if isinstance(release, Release) else release.levels[-1].errors[0]
-    if isinstance(error, GroupTotals) and isinstance(error.scale, float):
-        words += f" Every measured total has independent noise of scale {error.scale:g}."
+    if error.total_noise is not None and error.total_noise.law:
+        words += f" Every measured total has {error.total_noise.law}."
     return f"{words} Epsilon was spent on {_spent(release)}."
 
 

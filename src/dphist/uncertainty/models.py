@@ -228,7 +228,7 @@ class GroupTotals(ErrorModel):
         scales = self.scale if isinstance(self.scale, float) else self.groups.spread(self.scale)
         return weighted_margin(scales, weights, level=level)
 
-    def transposed(self, rows: int) -> ErrorModel:
+    def transposed(self, rows: int) -> GroupTotals:
         """Return the model of the same groups and totals, their bins in the order of columns."""
         if self.groups.are_singletons and isinstance(self.scale, float):
             return self
@@ -334,9 +334,8 @@ class FineTotals(ErrorModel):
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         return self.base.weighted_margin(weights / self.grid, level=level)
 
-    def transposed(self, rows: int) -> ErrorModel:
-        moved = self.base.transposed(rows)
-        return FineTotals(moved, self.grid) if isinstance(moved, GroupTotals) else moved
+    def transposed(self, rows: int) -> FineTotals:
+        return FineTotals(self.base.transposed(rows), self.grid)
 
     def bin_margins(self, *, level: float) -> Floats:
         return self.base.bin_margins(level=level) / self.grid

@@ -29,6 +29,11 @@ class TotalNoise(ABC):
     def variances(self) -> Floats:
         """The variance of each group's total, infinite where nothing determines it."""
 
+    @property
+    def law(self) -> str:
+        """The law that every total's noise has, in words; nothing where they differ or it is not known."""
+        return ""
+
     @abstractmethod
     def joint(self, *, level: float) -> Floats:
         """Return margins that hold for all totals at once."""
@@ -87,6 +92,10 @@ class LaplaceNoise(TotalNoise):
     @property
     def variances(self) -> Floats:
         return np.broadcast_to(noise_law.variance(np.asarray(self.scale)), self.k)
+
+    @property
+    def law(self) -> str:
+        return "" if isinstance(self.scale, np.ndarray) else f"independent noise of scale {self.scale:g}"
 
     @cached_property
     def distinct(self) -> tuple[Floats, Ints]:
