@@ -10,6 +10,8 @@ import pytest
 
 import dphist
 from dphist.methods.catalogue import CATALOGUE
+from dphist.planning.grouped_advice import GroupedAdvice
+from dphist.planning.grouped_preview import GroupedPreview
 
 ROOT = Path(__file__).parent.parent
 PAGES = [p for p in sorted((ROOT / "docs" / "methods").glob("*.md")) if p.name != "README.md"]
@@ -138,6 +140,7 @@ def test_examples_are_found_and_an_error_in_one_is_seen():
 # Everything in `dphist.__all__` is described with an example that runs, and so is every public method of the
 # classes that people hold in their hands. A method's example goes on from the example of its class.
 CLASSES = (dphist.Release, dphist.Plan, dphist.Ledger, dphist.MemoryLedger, dphist.Preview, dphist.Advice)
+CLASSES += (dphist.GroupedPlan, GroupedPreview, GroupedAdvice)
 FORMER = {"Release.load"}  # deprecated names, described by the warning that they give
 
 

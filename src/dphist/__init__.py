@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dphist.methods.pipeline import Pipeline, Split
     from dphist.planning import shapes
     from dphist.planning.advise import Advice, advise
+    from dphist.planning.grouped import GroupedPlan
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
     from dphist.privacy.ledger import Ledger, MemoryLedger
@@ -50,6 +51,7 @@ _HOME = {
     "Domain": "domain",
     "Estimate": "release",
     "Estimates": "release",
+    "GroupedPlan": "planning.grouped",
     "Groups": "domain.groups",
     "Instants": "domain",
     "Integers": "domain",
@@ -85,6 +87,7 @@ __all__ = [
     "Domain",
     "Estimate",
     "Estimates",
+    "GroupedPlan",
     "Groups",
     "Instants",
     "Integers",

@@ -99,7 +99,7 @@ class TestChoosing:
             assert np.array_equal(made, same)
             preview = plan.preview(records=1000)
             assert preview.releases[0].parameters["found"] == {"choice": choice}
-            (advised,) = advise._suitable(["auto"], LINE, plan.queries).values()
+            (advised,) = advise.suitable(["auto"], LINE, plan.queries).values()
             assert advised == plan.pipeline
 
 

@@ -115,7 +115,7 @@ def test_advise_and_compare_consider_the_same_methods(domain, monkeypatch, tmp_p
     for workload in ("points", "rectangles:9") if domain is GRID else ("points", "ranges", "random:9"):
         asked = compare.ask(files=[tmp_path / "x.npy"], trials=2, workload=workload).subjects[0].methods
         queries = make_workload(workload, domain)
-        assert list(asked) == list(advise._suitable(None, domain, queries)) == list(usual(domain, queries))
+        assert list(asked) == list(advise.suitable(None, domain, queries)) == list(usual(domain, queries))
         for name in asked:  # and none of them fails
             make_pipeline(name, domain, queries).check(domain, queries)
     assert {"identity", "dawa2", "hb", "privelet"} <= set(asked)

@@ -1,4 +1,4 @@
-"""The command that predicts a release's error by simulation, before anything is spent."""
+"""The commands that look ahead: the best method, and what a plan could publish, before anything is spent."""
 
 from __future__ import annotations
 
@@ -7,110 +7,239 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import numpy as np
 
+from dphist.cli import options
+from dphist.cli.bins import make_domain, make_groups, words
 from dphist.cli.common import (
     SCREEN,
-    JsonFlag,
+    amount,
     listed,
     print_table,
     say,
     screen_width,
     show,
     to_float,
-    to_whole,
     warnings_said,
 )
-from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
+from dphist.cli.options import BINS, OUTPUT, PRIVACY, bundled, option
+from dphist.cli.places import PICTURES, check_free, check_writable, same_file
+from dphist.cli.plans import RECORDS, SHAPE, make_plan, numbered, progress, without_range
 from dphist.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from dphist.planning.advise import Advice
+    from dphist.planning.grouped_advice import GroupedAdvice
+    from dphist.planning.grouped_preview import GroupedPreview
+    from dphist.planning.preview import Preview
+
+_DATA = "Made-up data"  # a panel of the help
+_LIKE = "Shape (dphist shapes), earlier release, or public counts."
+Like = Annotated[str | None, option(_DATA, _LIKE, "WHAT")]
+Sums = Annotated[
+    list[str] | None, option(BINS, "Groups asked for together: A,B; repeat it.", "GROUPS", "--sum")
+]
+Plot = Annotated[Path | None, option(OUTPUT, "A chart: .png, .svg or .html.", "FILE")]
+Overwrite = Annotated[bool, option(OUTPUT, "Let the chart replace a file.", None, "--overwrite")]
+Json = Annotated[bool, option(OUTPUT, "Print the result as JSON.", None, "--json")]
 
 
+@bundled
 def advise(
-    bins: Annotated[str, typer.Option(help="Number of bins.")],
-    records: Annotated[str, typer.Option(help="Approximate number of records, such as 1e6.")],
-    epsilon: Annotated[
-        str | None, typer.Option(help="Privacy budget for which to predict the error.")
-    ] = None,
+    axes: options.Axes,
+    groups: options.Groups,
+    records: Annotated[str, option(_DATA, "Approximate number of records, such as 1e6.", "N")],
+    person: options.Person,
+    epsilon: Annotated[str | None, option(PRIVACY, "Budget for which to predict the error.", "E")] = None,
     error: Annotated[
-        str | None,
-        typer.Option(help="Or the mean error per query to reach, in records or as 2% of a mean answer."),
+        str | None, option(PRIVACY, "Or the error to reach: records per query, or 2%.", "X")
     ] = None,
-    workload: Annotated[
-        str, typer.Option(help="The queries that matter, such as points or ranges.")
-    ] = "points",
-    like: Annotated[
-        str | None,
-        typer.Option(
-            help="Expected shape of the data: a name (dphist shapes), an earlier release (.json, "
-            ".parquet), or public counts (.npy, .csv). Default: several shapes."
-        ),
-    ] = None,
-    y_bins: Annotated[str | None, typer.Option(help="Number of bins of a second column.")] = None,
-    max_contributions: Annotated[
-        int, typer.Option(help="Number of records counted per person; the others are left out.")
-    ] = 1,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAMES", help="Compare only these methods: a comma-separated list, or repeated."
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="File for a chart of error against epsilon: .png, .svg or .html.")
-    ] = None,
-    overwrite: OverwriteFlag = False,
-    as_json: JsonFlag = False,
+    at: Annotated[str | None, option(PRIVACY, "The level whose error that is.", "LEVEL")] = None,
+    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    method: Annotated[list[str] | None, option(PRIVACY, "Compare only these methods: A,B", "NAMES")] = None,
+    sums: Sums = None,
+    like: Like = None,
+    plot: Plot = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
 ) -> None:
-    """Recommend a method and predict its error by simulation; reads no private data, spends nothing."""
-    from dphist.domain import Domain, Integers
+    """Recommend a method and predict its error by simulation; reads no private data, spends nothing.
+
+    Bins are declared as for dphist publish; a number of --bins needs no --range here.
+    """
     from dphist.planning.advise import advise as ask
 
-    if plot is not None:
-        check_writable(plot, PICTURES)
-        check_free(plot, overwrite=overwrite)
-        if like is not None and same_file(plot, Path(like)):
-            raise OutputError(f"{plot} is what --like reads; choose another name.")
+    _check_plot(plot, like, overwrite=overwrite)
     if (epsilon is None) == (error is None):
         raise UsageError("give either --epsilon (what will the error be?) or --error (what does it cost?).")
-    shape = [
-        to_whole(text, name) for text, name in ((bins, "--bins"), (y_bins, "--y-bins")) if text is not None
-    ]
-    if min(shape) < 1:
-        raise UsageError("--bins must be at least 1.")
-    domain: Any = shape[0] if len(shape) == 1 else Domain(tuple(Integers(0, n - 1) for n in shape))
-    with warnings_said():
-        advice = ask(
-            domain,
+    grouped, bins = make_groups(groups, numbered(axes))
+    if not grouped and (at is not None or sums):
+        raise UsageError("--at and --sum go with --by, the column of groups.")
+    more: dict[str, Any] = grouped | {"at": at, "sums": _sums(sums)} if grouped else {}
+    with warnings_said(), progress(shown=not as_json) as said:
+        advice: Advice | GroupedAdvice = ask(
+            make_domain(bins),
             records=to_float(records, "--records"),
             epsilon=epsilon,
             error=error,
             workload=workload,
             like=like,
             methods=listed(method) or None,
-            max_contributions=max_contributions,
+            max_contributions=person.max_contributions,
+            progress=said,
+            **more,
         )
-    if plot is not None:
-        advice.plot(plot, overwrite=overwrite)
-        say(f"picture: {plot}")
+    _draw(advice, plot, overwrite=overwrite)
     if as_json:
-        show(json.dumps(advice.to_dict()))
+        show(json.dumps(advice.to_dict() | {"command": _next(advice, axes, groups, person)}))
         return
     show(f"{advice.question()} (simulated; no private records read, nothing spent)")
+    if grouped:
+        show("root mean square errors per query, in records, for each level; ~ depends on the data")
     header = advice.header()
     print_table(header, advice.cells(), right=header[1:], width=max(screen_width(SCREEN), SCREEN))
     show(advice.words())
-    say(f"next: {_next(advice, bins, y_bins, max_contributions)}")
+    say(f"next: {_next(advice, axes, groups, person)}")
 
 
-def _next(advice: Advice, bins: str, y_bins: str | None, at_most: int) -> str:
+@bundled
+def preview(
+    axes: options.Axes,
+    groups: options.Groups,
+    reading: options.Reading,
+    epsilon: Annotated[str, option(PRIVACY, "Privacy budget: 0.5", "E")],
+    person: options.Person,
+    method: Annotated[str, option(PRIVACY, "Default: identity; see dphist methods.", "NAME")] = "identity",
+    calibrate: Annotated[str | None, option(PRIVACY, "Part of epsilon for measuring bias.", "PART")] = None,
+    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",
+    records: Annotated[str, option(_DATA, f"Approximate number of records; default {RECORDS:,}.", "N")] = str(
+        RECORDS
+    ),
+    like: Like = SHAPE,
+    sums: Sums = None,
+    group: Annotated[str | None, option(OUTPUT, "The group that is drawn.", "LABEL")] = None,
+    plot: Plot = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a plan could publish: its expected error and a dozen simulated outcomes; spends nothing.
+
+    The options are those of dphist publish, without DATA, which is not read.
+    """
+    from dphist.planning.grouped import GroupedPlan
+
+    _check_plot(plot, like, overwrite=overwrite)
+    choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
+    plan = make_plan(numbered(axes), groups, reading, person, epsilon=epsilon, **choices)
+    many: Any = to_float(records, "--records")
+    assumed: dict[str, Any] = {"records": int(many) if many.is_integer() else many, "like": like}
+    if not isinstance(plan, GroupedPlan) and (sums or group):
+        raise UsageError("--sum and --group go with --by, the column of groups.")
+    with warnings_said(), progress(shown=not as_json) as said:
+        said(f"{plan.pipeline.name} at epsilon {amount(plan.budget)}")
+        if isinstance(plan, GroupedPlan):
+            _show_groups(plan.preview(**assumed, sums=_sums(sums)), group, plot, overwrite, as_json)
+        else:
+            _show_one(plan.preview(**assumed), plot, overwrite, as_json)
+
+
+def _check_plot(plot: Path | None, like: str | None, *, overwrite: bool) -> None:
+    if plot is not None:
+        check_writable(plot, PICTURES)
+        check_free(plot, overwrite=overwrite)
+        if like is not None and same_file(plot, Path(like)):
+            raise OutputError(f"{plot} is what --like reads; choose another name.")
+
+
+def _sums(texts: list[str] | None) -> list[list[str]] | None:
+    return [listed([text]) for text in texts] if texts else None
+
+
+def _draw(drawn: Any, plot: Path | None, *, overwrite: bool, **more: Any) -> None:
+    if plot is not None:
+        drawn.plot(plot, overwrite=overwrite, **more)
+        say(f"picture: {plot}")
+
+
+def _show_one(found: Preview, plot: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Print a preview of one histogram: its errors, and bin by bin what came out."""
+    from dphist.planning.preview import short
+
+    _draw(found, plot, overwrite=overwrite)
+    per_bin = float(np.abs(found.values - found.truth).mean())
+    low, high = (ends.ravel() for ends in found.band())
+    if as_json:
+        facts = {
+            "error": found.error,
+            "bin_error": per_bin,
+            "errors": found.errors.tolist(),
+            "truth": found.truth.tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
+            "outcomes": [release.presentable.tolist() for release in found.releases],
+            "like": found.like,
+            "simulated": True,
+        }
+        show(json.dumps(facts))
+        return
+    show(repr(found))
+    show(f"expected error: {short(found.error)} records per query, {short(per_bin)} per bin (mean absolute)")
+    if len(found.domain.axes) == 1:
+        names, n = found.domain.axis.names(), found.domain.n
+        rows = [(names[i], f"{found.truth[i]:,}", f"{low[i]:,.0f} to {high[i]:,.0f}") for i in _some(n)]
+        header = ("bin", "made up", "nine in ten outcomes")
+        print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
+    dozen = ", ".join(short(float(e)) for e in found.errors[: len(found.releases)])
+    show(f"errors per query of a dozen outcomes: {dozen}")
+
+
+def _some(n: int) -> list[int]:
+    """Return the bins that are shown: all of a few, and at even distances of many."""
+    return sorted({int(i) for i in np.linspace(0, n - 1, min(n, 24))})
+
+
+def _show_groups(
+    found: GroupedPreview, group: str | None, plot: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """Print a preview by group: the errors of each level."""
+    _draw(found, plot, overwrite=overwrite, group=group)
+    if as_json:
+        facts = {
+            "levels": [row.to_dict() for row in found.levels],
+            "sums": [row.to_dict() for row in found.sums],
+            "groups": list(found.hierarchy.leaves),
+            "truth": found.truth.tolist(),
+            "outcomes": [release.values().tolist() for release in found.releases],
+            "like": found.like,
+            "simulated": True,
+        }
+        show(json.dumps(facts))
+        return
+    show(f"{found.question()}; SIMULATED: no private records read, nothing spent")
+    show("root mean square errors, in records")
+    header = found.header()
+    print_table(header, found.cells(), right=header[1:], width=max(screen_width(SCREEN), SCREEN))
+    if found.releases[0].bounding:
+        show(found.releases[0].bounding)
+
+
+def _next(
+    advice: Advice | GroupedAdvice, axes: options.Axes, groups: options.Groups, person: options.Person
+) -> str:
     """Return the command that publishes with the recommended method."""
-    words = ["dphist", "publish", "DATA", "--column", "COLUMN", "--bins", bins, "--range", "LO", "HI"]
-    words += [] if y_bins is None else ["--y-column", "COLUMN", "--y-bins", y_bins, "--y-range", "LO", "HI"]
-    words += [] if at_most == 1 else ["--unit", "PERSON", "--max-contributions", str(at_most)]
+    said = ["dphist", "publish", "DATA"]
+    said += [] if axes.column else ["--column", "COLUMN"]
+    said += words(axes)
+    ranges = without_range(axes)
+    said += ["--range", "LO", "HI"] if "" in ranges else []
+    said += ["--y-range", "LO", "HI"] if "y_" in ranges else []
+    grid = any(word.startswith("--y-") for word in said)
+    said += ["--y-column", "COLUMN"] if grid and axes.y_column is None else []
+    said += words(groups)
+    said += ["--unit", "PERSON"] if person.max_contributions > 1 and person.unit is None else []
+    said += words(person)
     chosen = advice.best.to_dict()
-    words += ["--method", chosen["method"], "--workload", advice.workload, "--epsilon", chosen["epsilon"]]
-    words += ["--ledger", "LEDGER.db", "--out", "RELEASE.json"]
-    return shlex.join(words)
+    said += ["--method", chosen["method"], "--workload", advice.workload, "--epsilon", chosen["epsilon"]]
+    said += ["--ledger", "LEDGER.db", "--out", "RELEASE.parquet" if groups.by else "RELEASE.json"]
+    return shlex.join(said)

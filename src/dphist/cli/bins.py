@@ -66,14 +66,11 @@ def make_groups(groups: Groups, axes: Axes) -> tuple[dict[str, Any], Axes]:
         )
     other, group_other = sort_other(axes.categories, axes.other, groups.group_other)
     names = _row(groups.by, "--by")
-    weights = dict(_weight(text) for text in groups.importance or ())
-    if len(weights) < len(groups.importance or ()):
-        raise UsageError("--importance was given twice for one level, and only one would count.")
     return {
         "by": names[0] if len(names) == 1 else tuple(names),
         "groups": _labels(groups.groups, "--groups"),
         "group_other": group_other,
-        "importances": weights or None,
+        "importances": _importances(groups.importance or []),
     }, replace(axes, other=other)
 
 
@@ -147,6 +144,16 @@ def _labels(text: str, name: str) -> str | list[str]:
     """Return the labels of a line of CSV; or the name of a file, which has neither commas nor quotes."""
     is_file = Path(text).exists() if len(text) < 1000 else False
     return text if is_file or not re.search('[,"\n]', text) else _row(text, name)
+
+
+def _importances(texts: list[str]) -> dict[str, float] | str | None:
+    """Return a number for each level that was named, or the word for all of them."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    weights = dict(_weight(text) for text in texts)
+    if len(weights) < len(texts):
+        raise UsageError("--importance was given twice for one level, and only one would count.")
+    return weights or None
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -72,7 +72,7 @@ class Groups:
     groups: Annotated[Word, option(BINS, "The groups: A,B,C or a file, one per line.", "FILE")] = None
     group_other: Annotated[Word, option(BINS, "A group for all others.", "LABEL")] = None
     importance: Annotated[
-        list[str] | None, option(BINS, "Weight of a level's errors; repeat it.", "LEVEL=W")
+        list[str] | None, option(BINS, "Weight of a level's errors; or points, totals.", "LEVEL=W")
     ] = None
 
 

@@ -43,6 +43,7 @@ for command in (
     look.audit,
     look.demo,
     advise.advise,
+    advise.preview,
     lab.compare,
     lab.shapes,
     warm.warm,

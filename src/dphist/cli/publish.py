@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dphist.cli import options
-from dphist.cli.bins import check_columns, make_bins, make_groups, say_what_is_short
-from dphist.cli.common import Interrupted, amount, say, show, show_release, warnings_said
+from dphist.cli.bins import check_columns, say_what_is_short
+from dphist.cli.common import Interrupted, amount, say, show, show_release
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
 from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_disk, check_free, check_places
-from dphist.cli.stream import check_format, read_as, spooled
+from dphist.cli.plans import expected_error, make_plan
+from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, is_interrupt
 from dphist.kernels import noticing
@@ -68,24 +69,11 @@ def publish(
     Bins come from public knowledge, never from the data. docs/shell.md has an example of each kind.
     """
     from dphist.planning import plan as api
-    from dphist.planning.grouped import GroupedPlan
     from dphist.release import fresh_name
 
     check_columns(axes)
-    grouped, axes = make_groups(groups, axes)
-    make_plan = GroupedPlan if grouped else api.Plan
-    with warnings_said():
-        plan = make_plan(
-            **make_bins(axes),
-            **grouped,
-            epsilon=epsilon,
-            **read_as(reading),
-            **vars(person),
-            method=method,
-            calibrate=calibrate,
-            workload=workload,
-            post=post,  # type: ignore[arg-type]
-        )
+    choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
+    plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices)
     say_what_is_short(plan.domain)
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
@@ -121,7 +109,7 @@ def publish(
                 say(f"error: {out} was written by another process meanwhile, and is not replaced.")
                 done = False
             say(f"release: {saved}")
-        if plan.pipeline.calibrate and not grouped and not release.error.is_calibrated:
+        if plan.pipeline.calibrate and groups.by is None and not release.error.is_calibrated:
             say("note: nothing was calibrated, since no bins share a value.")
         if plot is not None:
             done = _draw(release, plot, saved, overwrite=overwrite) and done
@@ -270,6 +258,7 @@ def _show_plan(
         "epsilon": str(plan.epsilon),
         "method": plan.method if isinstance(plan.method, str) else plan.method.name,
         **({"calibrate": f"{amount(part)} of epsilon"} if (part := plan.pipeline.calibrate) else {}),
+        **expected_error(plan),
         "ledger": str(account),
         "dataset": dataset,
         "left": None if left is None else amount(left),

@@ -94,6 +94,16 @@ class Hierarchy:
             above = parent[above]
         return Groups(np.append(np.flatnonzero(np.diff(above, prepend=-1)), above.size))
 
+    def part(self, leaves: Ints) -> Hierarchy:
+        """Return some of the leaves, given in rising order, and the groups above them."""
+        labels, parents, kept = [np.array(self.leaves, dtype=object)[leaves]], list[Ints](), leaves
+        for level in reversed(range(self.depth - 1)):
+            kept, below = np.unique(self.parents[level][kept], return_inverse=True)
+            labels.insert(0, np.array(self.labels[level], dtype=object)[kept])
+            parents.insert(0, below)
+        last = bool(leaves[-1] == len(self.leaves) - 1)
+        return Hierarchy(self.names, tuple(map(tuple, labels)), tuple(parents), self.other and last)
+
     def level(self, name: str) -> int:
         """Return the number of a level, the top being 0."""
         if name not in self.names:

@@ -131,6 +131,12 @@ class LineWorkload(Workload):
         lows, highs = zip(*(np.broadcast_arrays(at[lo], at[hi]) for lo, hi in self._blocks()), strict=True)
         return np.concatenate(lows), np.concatenate(highs)
 
+    def some_pairs(self, most: int) -> tuple[Ints, Ints]:
+        """Return every query's lo and hi; of more than ``most``, that many at even distances."""
+        lo, hi = self.pairs()
+        at = _evenly(self.size, most)
+        return lo[at], hi[at]
+
     def cells(self) -> Iterator[Ints]:
         return (np.arange(lo, hi) for lo, hi in zip(*self.pairs(), strict=True))
 
@@ -179,6 +185,12 @@ class AllRanges(LineWorkload):
                 f"max_absolute_error), which list none, or a sample: random({self.n}, 2000)."
             )
         return ((slice(lo, lo + 1), slice(lo + 1, None)) for lo in range(self.n))
+
+    def some_pairs(self, most: int) -> tuple[Ints, Ints]:
+        at, lows = _evenly(self.size, most), np.arange(self.n)
+        first = lows * (2 * self.n - lows + 1) // 2  # how many ranges begin further left
+        lo = np.searchsorted(first, at, side="right") - 1
+        return lo, at - first[lo] + lo + 1
 
     def coverage(self) -> Floats:
         return np.arange(1.0, self.n + 1) * np.arange(self.n, 0, -1.0)
@@ -430,6 +442,14 @@ def _ends(lo: Ints, hi: Ints, n: int, axis: str = "") -> tuple[Ints, Ints]:
     a, b = a.astype(np.int64), b.astype(np.int64)
     a.flags.writeable = b.flags.writeable = False
     return a, b
+
+
+def _evenly(size: int, most: int) -> Ints:
+    """Return the numbers below ``size``, or ``most`` of them at even distances."""
+    if size <= most:
+        return np.arange(size)
+    at: Ints = np.floor((np.arange(most) + 0.5) * (size / most)).astype(np.int64)
+    return at
 
 
 def _prefix(x: Array) -> list[Array]:

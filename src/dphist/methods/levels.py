@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from numbers import Real
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,11 @@ from dphist.release.grouped import Level
 from dphist.steps.estimate import GroupMeans
 from dphist.steps.order import AsGiven
 from dphist.steps.partition import Singletons
-from dphist.uncertainty.models import GroupTotals, Unknown
+from dphist.uncertainty.models import ErrorModel, GroupTotals, Unknown
 from dphist.uncertainty.reconciled import Reconciled
 
+Importances: TypeAlias = Mapping[str, float] | str
+ALONG_GROUPS = ("points", "levels", "totals")
 UPPER = Fraction(1, 10)  # the importance of an upper level beside the leaves'
 _FINEST = 1000  # shares are whole thousandths
 _BLOCK = 1 << 18  # cells that are measured at once
@@ -50,26 +53,41 @@ def is_unbiased(pipeline: Pipeline) -> bool:
     return alone and not pipeline.initialize.spends and pipeline.estimate.unbiased
 
 
-def upper_method(pipeline: Pipeline | None, bins: Domain, workload: Workload) -> Pipeline:
+def upper_method(pipeline: Pipeline, bins: Domain, workload: Workload) -> Pipeline:
     """Return the method of the upper levels: the leaves' own if it is unbiased, otherwise one that is."""
-    if pipeline is not None and is_unbiased(pipeline):
-        return pipeline
+    return pipeline if is_unbiased(pipeline) else usual_above(bins, workload)
+
+
+def usual_above(bins: Domain, workload: Workload) -> Pipeline:
+    """Return the unbiased method that measures levels above biased ones."""
     return make_pipeline("identity" if isinstance(workload, Points) else "hats", bins, workload)
 
 
-def make_shares(
-    hierarchy: Hierarchy, importances: Mapping[str, object] | None = None, *, biased: bool = False
-) -> tuple[Fraction, ...]:
-    """Return the share of each level, the top first; 0 for a level that is the sum of those below it.
+def lowest_agreed(pipeline: Pipeline, shares: Sequence[Fraction]) -> int:
+    """Return the lowest level that least squares makes agree with those above it; -1 if there is none."""
+    if is_unbiased(pipeline):
+        return len(shares) - 1
+    return max((level for level, share in enumerate(shares[:-1]) if share), default=-1)
+
+
+def make_importances(hierarchy: Hierarchy, importances: Importances | None = None) -> dict[str, float]:
+    """Return how much a squared error counts on each level.
 
     Args:
-        importances: how much a squared error counts on each level; by default 1 for the leaves and 1/10 for
-            every level above them.
-        biased: whether the leaves' values are biased by the data. Their sums are then no estimates of the
-            levels above, which are all measured unless their importance is 0.
+        importances: a number for each level, or a word for the queries along the groups: ``points`` asks for
+            the lowest level's groups alone, ``totals`` for those of the top level, and ``levels`` for all of
+            them. By default, and for levels that are not named, 1 for the lowest and 1/10 above it.
     """
     names = hierarchy.names
     given = dict.fromkeys(names[:-1], float(UPPER)) | {names[-1]: 1.0}
+    if isinstance(importances, str):
+        if importances not in ALONG_GROUPS:
+            raise UsageError(
+                f"importances are a number for each level, or one of {', '.join(ALONG_GROUPS)}, not "
+                f"{importances!r}."
+            )
+        asked = {"points": names[-1:], "totals": names[:1], "levels": names}[importances]
+        return {name: weight if name in asked else 0.0 for name, weight in given.items()}
     if not isinstance(importances, Mapping | None):
         raise UsageError(f"importances are numbers by the names of levels, such as {{{names[0]!r}: 0.5}}.")
     for name, value in (importances or {}).items():
@@ -78,9 +96,21 @@ def make_shares(
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
             raise UsageError(f"the importance of {name} must be a number from 0 on, not {value!r}.")
         given[name] = float(value)
-    best = (levels.shares_apart if biased else levels.best_shares)(
-        hierarchy.sizes, [given[name] for name in names]
-    )
+    return given
+
+
+def make_shares(
+    hierarchy: Hierarchy, importances: Importances | None = None, *, biased: bool = False
+) -> tuple[Fraction, ...]:
+    """Return the share of each level, the top first; 0 for a level that is the sum of those below it.
+
+    Args:
+        importances: those of the levels, see ``make_importances``.
+        biased: whether the leaves' values are biased by the data. Their sums are then no estimates of the
+            levels above, which are all measured unless their importance is 0.
+    """
+    weights = list(make_importances(hierarchy, importances).values())
+    best = (levels.shares_apart if biased else levels.best_shares)(hierarchy.sizes, weights)
     upper = [Fraction(round(float(s) * _FINEST), _FINEST) for s in best[:-1]]
     return (*upper, 1 - sum(upper, Fraction(0)))
 
@@ -169,8 +199,8 @@ def _reconciled(measured: Sequence[Level | None], hierarchy: Hierarchy) -> tuple
     lowest = measured[-1]
     if lowest is None or len(measured) == 1:
         return tuple(level for level in measured if level is not None)
-    unit, n = _variance(lowest), lowest.values.shape[1]
-    v = [math.inf if level is None else _variance(level) / unit for level in measured]
+    unit, n = mean_variance(lowest.errors[0]), lowest.values.shape[1]
+    v = [math.inf if level is None else mean_variance(level.errors[0]) / unit for level in measured]
     y = [
         np.zeros((size, n)) if level is None else level.values
         for size, level in zip(hierarchy.sizes, measured, strict=False)
@@ -184,9 +214,9 @@ def _reconciled(measured: Sequence[Level | None], hierarchy: Hierarchy) -> tuple
     )
 
 
-def _variance(level: Level) -> float:
+def mean_variance(error: ErrorModel) -> float:
     """Return the mean variance of a measured bin, kept above 0 so that weights by it stay finite."""
-    variances = level.errors[0].variances()
+    variances = error.variances()
     return math.inf if variances is None else max(float(np.mean(variances)), 1e-100)
 
 

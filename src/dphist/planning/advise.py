@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -25,21 +25,28 @@ from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.plan import Bins, WorkloadLike, make_domain
-from dphist.planning.preview import LikeData, patterns, short
+from dphist.planning.preview import patterns, short
 from dphist.planning.ranking import competitive
+from dphist.planning.shapes import USUAL as SHAPES
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
+from dphist.release.grouped import GroupedRelease
 from dphist.uncertainty.models import bounding
+
+if TYPE_CHECKING:
+    from dphist.domain.hierarchy import GroupsLike
+    from dphist.methods.levels import Importances
+    from dphist.planning.grouped_advice import GroupedAdvice
+    from dphist.planning.level_errors import GroupedLike, SumsLike
 
 # One run of a slow method takes up to half a second: they get few runs, and the epsilon for an error is
 # computed for them only if they are asked for by name.
 SLOW = choose(lambda m: m.cost == "slow")
 FIXED = choose(lambda m: not m.data_dependent)  # their errors do not depend on the data
-SHAPES = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # the shapes of made-up data by default
 _CONTENDERS = 8  # number of methods that get more runs, after a few runs of all
 _SOLVED = 6  # number of methods for which the epsilon for an error is computed
 _RIVALS = 4  # methods that may rank this high get more runs, until their error is known well
-_LEAST, _MOST = Fraction(1, 10**8), Fraction(1000)  # the search range of epsilon for an error
+LEAST, MOST = Fraction(1, 10**8), Fraction(1000)  # the search range of epsilon for an error
 _CLOSE = 0.03  # relative tolerance of the error that is asked for
 
 
@@ -265,7 +272,11 @@ class Advice:
         )
 
 
-@renamed(domain="bins", scale="records")
+@overload
+def advise(bins: Bins, *, records: float, by: None = None, **options: Any) -> Advice: ...
+@overload
+def advise(bins: Bins, *, records: float, by: str | Sequence[str], **options: Any) -> GroupedAdvice: ...
+@renamed(domain="bins", scale="records")  # type: ignore[misc]
 def advise(
     bins: Bins,
     *,
@@ -273,10 +284,17 @@ def advise(
     epsilon: Any = None,
     error: float | str | None = None,
     workload: WorkloadLike = "points",
-    like: LikeData | None = None,
+    like: GroupedLike | None = None,
     methods: Sequence[str | Pipeline] | None = None,
     max_contributions: int = 1,
-) -> Advice:
+    by: str | Sequence[str] | None = None,
+    groups: GroupsLike | None = None,
+    group_other: str | None = None,
+    importances: Importances | None = None,
+    at: str | None = None,
+    sums: SumsLike | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Advice | GroupedAdvice:
     """Return the expected error of every suitable method, or the epsilon that each needs for an error.
 
     Errors are those of releases with default settings, in which methods that group bins spend a share of
@@ -299,24 +317,49 @@ def advise(
             is averaged over several shapes.
         methods: the methods to compare, instead of the usual ones for these bins.
         max_contributions: how many records of one person are counted; ``records`` counts those only.
+        by: for a histogram of each group, the column or the levels, as in ``GroupedPlan``; so are ``groups``,
+            ``group_other`` and ``importances``. Errors are then root mean squares, for each level.
+        at: the level whose error is asked for and ranks the methods; by default all levels by their
+            importances or, if an error is asked for, the lowest.
+        sums: lists of groups that will be asked for together, such as ``[["H1", "H3"]]``.
+        progress: called with a few words before each simulation, which may take seconds.
     """
-    place = _domain(bins)
-    many = _records(records)
     if (epsilon is None) == (error is None):
         raise UsageError("give either epsilon= (what will the error be?) or error= (what does it cost?).")
+    if by is not None:
+        return _by_group(
+            bins=_domain(bins),
+            by=by,
+            groups=groups,
+            group_other=group_other,
+            importances=importances,
+            at=at,
+            sums=sums,
+            records=records,
+            epsilon=epsilon,
+            error=error,
+            workload=workload,
+            like=like,
+            methods=methods,
+            max_contributions=max_contributions,
+            progress=progress,
+        )
+    if isinstance(like, GroupedRelease):
+        raise UsageError("like is a release by group: give by= and groups= too, or one of its groups.")
+    if any(given is not None for given in (groups, group_other, importances, at, sums)):
+        raise UsageError("groups, group_other, importances, at and sums go with by=, the column of groups.")
+    place, many = _domain(bins), read_records(records)
     queries = make_workload(workload, place)
-    budget = None if epsilon is None else parse_epsilon(epsilon)
-    if budget is not None and not _LEAST <= budget <= _MOST:
-        raise UsageError(f"epsilon must lie between {float(_LEAST):g} and {_MOST}, not {as_decimal(budget)}.")
+    budget = None if epsilon is None else read_epsilon(epsilon)
     answer = many * float(queries.coverage().sum()) / (place.n * queries.size)
-    target = math.nan if error is None else _target(error, answer)
-    pipelines = _suitable(methods, place, queries)
+    target = math.nan if error is None else read_target(error, answer)
+    pipelines = suitable(methods, place, queries)
     if methods is None and error is not None:
         pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
     looks = patterns(like, place, SHAPES[::2] if place.n > MANY_BINS else SHAPES)
     at_most = as_int(max_contributions, "max_contributions")
     named = methods is None or all(isinstance(m, str) for m in methods)
-    study = SimulatedErrors(place, queries, many, at_most, pipelines, looks, named)
+    study = SimulatedErrors(place, queries, many, at_most, pipelines, looks, named, progress)
     study.load_cache()
     found = _rank_at_epsilon(study, budget) if budget is not None else _epsilon_for_error(study, target)
     study.save_cache()
@@ -335,6 +378,16 @@ def advise(
         sure=sure,
         out_of_reach=never,
     )
+
+
+def _by_group(*, groups: GroupsLike | None, **options: Any) -> GroupedAdvice:
+    from dphist.planning.grouped_advice import advise_groups
+
+    if groups is None:
+        raise UsageError(
+            "by= needs groups=, the list of all of them: groups that were read off the data would leak."
+        )
+    return advise_groups(groups=groups, **options)
 
 
 Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
@@ -386,17 +439,17 @@ def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
         solved[method] = _solve(study, method, target, guess)
     known = [e for e in solved.values() if e is not None]
     # The best method may change with epsilon, so all methods are ranked again at the lowest epsilon found.
-    guess = min(known, default=_MOST)
+    guess = min(known, default=MOST)
     for method in _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))[:_RIVALS]:
         if method not in solved:
             solved[method] = _solve(study, method, target, guess)
     for method, epsilon in solved.items():
         if epsilon is None:
-            never[method] = study.mean(method, _MOST, study.few)
+            never[method] = study.mean(method, MOST, study.few)
     if len(never) == len(solved):
         best = min(never, key=lambda m: never[m])
         raise UsageError(
-            f"no epsilon up to {_MOST} reaches an error of {short(target)} records per query: the smallest "
+            f"no epsilon up to {MOST} reaches an error of {short(target)} records per query: the smallest "
             f"is {short(never[best])}, with {best}. Ask for a larger error."
         )
     reached = {m: e for m, e in solved.items() if e is not None}
@@ -416,14 +469,14 @@ def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) 
     low = high = _clamp(float(guess) * error(guess) / target)
     while error(high) > target:
         low, high = high, _round_epsilon(high, 1)
-        if high > _MOST:
+        if high > MOST:
             return None
     while error(low) <= target:
         high, low = low, _round_epsilon(low, -1)
-        if low < _LEAST:
+        if low < LEAST:
             raise UsageError(
                 f"an error of {short(target)} records per query needs hardly any epsilon: "
-                f"{float(_LEAST):g} is enough for {method}. Ask for a smaller error."
+                f"{float(LEAST):g} is enough for {method}. Ask for a smaller error."
             )
     above, below = error(low), error(high)
     for _ in range(3):
@@ -441,7 +494,7 @@ def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) 
             return high
         factor = found / target if tries <= 2 else 1.1
         high = Fraction(f"{float(high) * min(max(factor, 0.5), 2.0):.3g}")
-        if high > _MOST:
+        if high > MOST:
             return None
     return None
 
@@ -461,7 +514,7 @@ def _row(
     errors, looks = study.errors(method, epsilon, runs), len(study.looks)
     steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
     along = (_round_epsilon(around or epsilon, k) for k in steps)
-    curve = {e: study.mean(method, e, study.few) for e in along if _LEAST <= e <= _MOST}
+    curve = {e: study.mean(method, e, study.few) for e in along if LEAST <= e <= MOST}
     # Fewer runs were made along the curve; where more runs exist, they correct its level.
     first = float(errors[: study.few].mean())
     curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
@@ -564,7 +617,16 @@ def _domain(bins: Any) -> Domain:
     return make_domain(bins)
 
 
-def _records(records: object) -> int:
+def read_epsilon(epsilon: Any) -> Fraction:
+    """Return a budget for which errors can be predicted."""
+    budget = parse_epsilon(epsilon)
+    if not LEAST <= budget <= MOST:
+        raise UsageError(f"epsilon must lie between {float(LEAST):g} and {MOST}, not {as_decimal(budget)}.")
+    return budget
+
+
+def read_records(records: object) -> int:
+    """Return a number of records, which may be written as 1e6."""
     real = isinstance(records, int | float | np.number) and not isinstance(records, bool)
     if not real or not 1 <= float(records) <= 2**53:  # type: ignore[arg-type]
         raise UsageError(
@@ -573,7 +635,8 @@ def _records(records: object) -> int:
     return round(float(records))  # type: ignore[arg-type]
 
 
-def _target(error: object, answer: float) -> float:
+def read_target(error: object, answer: float) -> float:
+    """Return an error in records, which may be given in percent of a mean answer."""
     text, share = str(error).strip(), 1.0
     if isinstance(error, str) and text.endswith("%"):
         text, share = text[:-1], answer / 100
@@ -588,7 +651,7 @@ def _target(error: object, answer: float) -> float:
     return target
 
 
-def _suitable(
+def suitable(
     methods: Sequence[str | Pipeline] | None, domain: Domain, queries: Workload
 ) -> dict[str, Pipeline]:
     """Return the pipelines to compare: those named, or the usual ones for the domain and the queries."""
@@ -611,4 +674,4 @@ def _round_epsilon(epsilon: Fraction, steps: int = 0) -> Fraction:
 
 
 def _clamp(epsilon: float) -> Fraction:
-    return _round_epsilon(Fraction(min(max(epsilon, float(_LEAST)), float(_MOST))))
+    return _round_epsilon(Fraction(min(max(epsilon, float(LEAST)), float(MOST))))

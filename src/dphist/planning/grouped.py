@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -11,20 +11,41 @@ from typing import Any
 
 import numpy as np
 
-from dphist.domain import MAX_BINS, Domain
+from dphist.domain import MAX_BINS, Domain, as_int
 from dphist.domain.declare import sort_other
 from dphist.domain.groups import frozen
 from dphist.domain.hierarchy import GroupsLike, Hierarchy, make_hierarchy
 from dphist.errors import UsageError
-from dphist.methods.levels import bytes_needed, is_unbiased, make_shares, run_levels, upper_method
+from dphist.methods.levels import (
+    Importances,
+    bytes_needed,
+    is_unbiased,
+    make_importances,
+    make_shares,
+    run_levels,
+    upper_method,
+    usual_above,
+)
 from dphist.methods.memory import refuse_groups_that_do_not_fit
-from dphist.methods.pipeline import origin
+from dphist.methods.pipeline import Pipeline, origin
 from dphist.methods.rehearsal import rehearse
+from dphist.planning.grouped_preview import GroupedPreview
+from dphist.planning.level_errors import (
+    GroupedLike,
+    LevelErrors,
+    SumsLike,
+    grouped_pattern,
+    make_sums,
+)
 from dphist.planning.plan import Plan
+from dphist.planning.preview import DRAWN
+from dphist.planning.shapes import USUAL as SHAPES
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import LedgerLike
-from dphist.release.grouped import GroupedRelease
+from dphist.release.grouped import GroupedRelease, Level
 from dphist.release.postprocess import present_levels
+
+_CELLS, _ENOUGH = 1 << 15, 512  # bins that are simulated at once, and groups of all runs together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +55,10 @@ class GroupedPlan(Plan):
     Groups are disjoint, so that each has the whole of epsilon, and all of them together cost it once. A
     person may be in many groups: ``max_contributions`` bounds their records over all groups together.
 
+    >>> wards = dphist.GroupedPlan(by=("all", "ward"), groups=["A", "B"], bins=4, range=(0, 40), epsilon=1)
+    >>> wards.hierarchy.sizes, wards.shares
+    ((1, 2), (Fraction(0, 1), Fraction(1, 1)))
+
     Args:
         by: the column that says to which group a record belongs; or the names of all levels from the top
             down, the last of which is that column.
@@ -41,13 +66,15 @@ class GroupedPlan(Plan):
             text file with one group per line. Every declared group is published, empty or not.
         group_other: a label for all records of groups that were not declared, which are left out otherwise.
             Without ``categories`` it may be given as ``other``.
-        importances: how much an error counts on each level; by default 1 on the lowest, 1/10 above.
+        importances: how much a squared error counts on each level; by default 1 on the lowest, 1/10 above. Or
+            a word for the queries along the groups: ``points`` for the lowest level alone, ``totals`` for the
+            top level alone, ``levels`` for the default. Those along the bins are the ``workload``.
     """
 
     by: str | Sequence[str] = ()
     groups: GroupsLike = ()
     group_other: str | None = None
-    importances: Mapping[str, float] | None = None
+    importances: Importances | None = None
 
     def __post_init__(self) -> None:
         other, group_other = sort_other(self.categories, self.other, self.group_other)
@@ -72,10 +99,80 @@ class GroupedPlan(Plan):
         """The part of epsilon that each level is measured with, the top first."""
         return make_shares(self.hierarchy, self.importances, biased=not is_unbiased(self.pipeline))
 
+    @property
+    def _named_method(self) -> str | Pipeline:
+        """The method; where nobody asks for the lowest level, ``auto`` is the method of the levels above."""
+        asked = make_importances(self.hierarchy, self.importances)[self.hierarchy.names[-1]]
+        if self.method != "auto" or asked:
+            return self.method
+        made = usual_above(self.domain, self.queries)
+        return replace(made, name="auto", choice=made.name)
+
+    def errors(self, *, records: int, like: GroupedLike | None, sums: SumsLike | None = None) -> LevelErrors:
+        """Return what the errors of this plan are computed from; spends nothing.
+
+        >>> study = wards.errors(records=1000, like="smooth")
+        >>> [row.name for row in study.of(wards.pipeline, wards.budget, cells=1000, enough=10)]
+        ['all', 'ward']
+        """
+        many = as_int(records, "records")
+        if many < 1:
+            raise UsageError(
+                f"records, the approximate number of records, must be at least 1, not {records}."
+            )
+        return LevelErrors(
+            hierarchy=self.hierarchy,
+            bins=self.domain,
+            queries=self.queries,  # type: ignore[arg-type]
+            shares={
+                biased: make_shares(self.hierarchy, self.importances, biased=biased)
+                for biased in (False, True)
+            }
+            | {not is_unbiased(self.pipeline): self.shares},
+            max_contributions=self.max_contributions,
+            records=many,
+            look=grouped_pattern(like, self.hierarchy, self.domain, SHAPES),
+            sums=make_sums(sums, self.hierarchy),
+        )
+
+    def preview(  # type: ignore[override]
+        self, *, records: int = 10_000, like: GroupedLike = "smooth", sums: SumsLike | None = None
+    ) -> GroupedPreview:
+        """Return the expected error of every level, and a dozen simulated releases; spends nothing.
+
+        >>> round(wards.preview(records=1000).levels[1].error, 2)
+        1.36
+
+        Args:
+            records: the approximate number of records in all groups together, from public knowledge.
+            like: the expected shape of each group's data, or an earlier release of the same groups or its
+                file, or public counts, a row for each group.
+            sums: lists of groups that will be asked for together, such as ``[["H1", "H3"]]``.
+        """
+        study = self.errors(records=records, like=like, sums=sums)
+        rows = study.of(self.pipeline, self.budget, cells=_CELLS, enough=_ENOUGH)
+        part = study.part(self.pipeline, cells=_CELLS)
+        provenance = {"source": "preview", "like": study.look.name}
+        made = study.run(self.pipeline, part, self.budget, seeds=range(DRAWN))
+        depth = self.hierarchy.depth
+        return GroupedPreview(
+            levels=rows[:depth],
+            sums=rows[depth:],
+            releases=tuple(self._wrap(*each, part.hierarchy, provenance) for each in made),
+            truth=part.counts,
+            queries=self.queries,
+            records=study.records,
+            like=study.look.name,
+        )
+
     def release(  # type: ignore[override]
         self, data: Any, *, ledger: LedgerLike | str | Path | None = None, dataset: str = "default"
     ) -> GroupedRelease:
-        """Count the records, pay once for all groups, and publish; the arguments are those of ``Plan``."""
+        """Count the records, pay once for all groups, and publish; the arguments are those of ``Plan``.
+
+        >>> wards.release((["A", "B", "A"], [12, 30, 31]))["A"].values().shape
+        (4,)
+        """
         if self.column is None and not isinstance(data, tuple):
             raise UsageError(
                 "with by= name the column to count, such as column='age'; of arrays give a pair: the groups "
@@ -85,7 +182,10 @@ class GroupedPlan(Plan):
         return made  # type: ignore[no-any-return]
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
-        """Make sure that memory will do, and compile and import all that a release needs; spends nothing."""
+        """Make sure that memory will do, and compile and import all that a release needs; spends nothing.
+
+        >>> wards.prepare()
+        """
         refuse_groups_that_do_not_fit(
             self.pipeline.name,
             bytes_needed(self.pipeline, self.hierarchy, self.domain.n),
@@ -100,7 +200,7 @@ class GroupedPlan(Plan):
         present_levels(made_up.parents, values, [np.ones(size) for size in made_up.sizes], post=self.post)
 
     @cached_property
-    def _above(self) -> Any:
+    def _above(self) -> Pipeline:
         return upper_method(self.pipeline, self.domain, self.queries)
 
     @cached_property
@@ -127,8 +227,13 @@ class GroupedPlan(Plan):
 
     def _run(self, curator: Curator, provenance: dict[str, Any]) -> Any:
         levels = run_levels(self.pipeline, curator, self.hierarchy, self.queries, self.shares)
+        return self._wrap(curator, levels, self.hierarchy, provenance)
+
+    def _wrap(
+        self, curator: Curator, levels: tuple[Level, ...], hierarchy: Hierarchy, provenance: dict[str, Any]
+    ) -> GroupedRelease:
         return GroupedRelease(
-            hierarchy=self.hierarchy,
+            hierarchy=hierarchy,
             bins=self.domain,
             levels=levels,
             shares=self.shares,
@@ -136,9 +241,7 @@ class GroupedPlan(Plan):
             method=self.pipeline.name,
             parameters=self.pipeline.describe(self.queries)
             | {
-                "levels": {
-                    name: str(share) for name, share in zip(self.hierarchy.names, self.shares, strict=True)
-                }
+                "levels": {name: str(share) for name, share in zip(hierarchy.names, self.shares, strict=True)}
             },
             provenance=provenance,
             **origin(curator),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -38,6 +38,7 @@ from dphist.domain.hierarchy import GroupsLike
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
+from dphist.methods.levels import Importances
 from dphist.methods.memory import refuse_what_does_not_fit
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
@@ -165,8 +166,12 @@ class Plan:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The mechanism, built for this domain."""
-        made = make_pipeline(self.method, self.domain, self.queries)
+        made = make_pipeline(self._named_method, self.domain, self.queries)
         return made.with_intervals() if self.calibrate is None else replace(made, calibrate=self.calibrate)
+
+    @property
+    def _named_method(self) -> str | Pipeline:
+        return self.method
 
     @cached_property
     def zone(self) -> str:
@@ -352,7 +357,7 @@ def histogram(  # type: ignore[misc]
     by: str | Sequence[str] | None = None,
     groups: GroupsLike | None = None,
     group_other: str | None = None,
-    importances: Mapping[str, float] | None = None,
+    importances: Importances | None = None,
     ledger: LedgerLike | str | Path | None = None,
     dataset: str = "default",
 ) -> Release | GroupedRelease:

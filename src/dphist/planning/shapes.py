@@ -274,3 +274,4 @@ _ALL = (
     Shape("tail", _tail, "a quick rise and a long rough tail", "HepTh, Patent citations"),
 )
 SHAPES = {shape.name: shape for shape in _ALL}
+USUAL = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # where nothing is said about the data

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from dphist.methods.pipeline import Pipeline
 from dphist.planning.preview import Pattern
 from dphist.planning.simulate import Trial, trials
 from dphist.privacy.counts import Counts
+from dphist.privacy.ledger import as_decimal
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
@@ -40,7 +42,9 @@ class SimulatedErrors:
         pipelines: dict[str, Pipeline],
         looks: tuple[Pattern, ...],
         named: bool,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
+        self._say = progress or (lambda text: None)
         self.pipelines, self._named = pipelines, named
         self._domain, self._queries, self._records = domain, queries, records
         self._sensitivity, self.looks = sensitivity, looks
@@ -62,6 +66,8 @@ class SimulatedErrors:
     def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
         """Return the mean absolute error per query of the first runs; each run has other data and noise."""
         known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
+        if len(known) < runs:
+            self._say(f"{method} at epsilon {as_decimal(epsilon)}")
         for run in range(len(known), runs):
             counts = self._counts(run)
             trial = self._trial(method, epsilon, run)

@@ -61,6 +61,10 @@ class ErrorModel(Protocol):
         """Return the variance of each bin's error, NaN for bins without a known one; None if all are."""
         return None
 
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of the sum of bins lo to hi - 1, for each pair; NaN where it is unknown."""
+        return np.full(lo.shape, np.nan)
+
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""
         return None
@@ -173,6 +177,11 @@ class GroupTotals(ErrorModel):
     def variances(self) -> Floats:
         """Return the variance of each bin that is a group of its own, NaN for the others."""
         return self.groups.spread(np.where(self._alone, self.total_noise.variances, np.nan))
+
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of sums of bins that are groups of their own, NaN for the others."""
+        until = np.concatenate(([0.0], np.cumsum(self.variances())))
+        return np.asarray(until[hi] - until[lo])
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
@@ -321,6 +330,9 @@ class FineTotals(ErrorModel):
     def variances(self) -> Floats:
         return self.base.variances() / self.grid**2
 
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        return self.base.sum_variances(lo, hi) / self.grid**2
+
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         margin = self.base.margin(lo, hi, level=level)
         return None if margin is None else margin / self.grid
@@ -363,6 +375,10 @@ class NormalSums(ErrorModel, Protocol):
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of each range of bins, not finite where it is unknown."""
+
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of the sum of bins lo to hi - 1, for each pair; not finite where unknown."""
+        return self._range_variances(lo, hi)
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of bins lo to hi - 1, for this query alone; None if it is unknown."""

@@ -66,6 +66,10 @@ class Reconciled(ErrorModel):
         variances = self.base.variances()
         return None if variances is None or self.moved is not None else variances * self.factor
 
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of each sum; NaN where a value was moved by what is in no variance."""
+        return self.base.sum_variances(lo, hi) * (self.factor if self.moved is None else math.nan)
+
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of bins lo to hi - 1, for this query alone."""
         margin = float(self.margins(np.array([lo]), np.array([hi]), level=level)[0])
