@@ -142,7 +142,7 @@ def grouped_pattern(
         like = found if isinstance(found, GroupedRelease) else like
     if isinstance(like, GroupedRelease):
         return _earlier(like, hierarchy, bins)
-    if not isinstance(like, str | os.PathLike) and np.ndim(like) == 2:  # type: ignore[arg-type]
+    if not isinstance(like, str | os.PathLike) and np.ndim(like) == 2:
         both = Domain((hierarchy.axis, *bins.axes))
         given = pattern(like, both)
         return GroupedPattern(given.name, counts=_rows(given.counts, both))
