@@ -267,6 +267,29 @@ def test_a_table_that_was_altered_is_refused(folder):
         dphist.load("t.csv")
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_release_file_that_was_altered_is_refused(folder, many):
+    release = grouped(folder) if many else line()
+    release.save("r.json")
+    described = json.loads(Path("r.json").read_text())
+    laid_out = json.dumps(described, indent=2, sort_keys=True)
+    Path("r.json").write_text(laid_out)  # the same, laid out anew
+    dphist.load("r.json")
+    changes = [("created", "2020-01-01"), ("unit", "one house"), ("epsilon", "3")]
+    for field, value in changes:
+        Path("r.json").write_text(json.dumps(described | {field: value}))
+        with pytest.raises(ReleaseFileError, match="was altered after it was saved: its checksum differs"):
+            dphist.load("r.json")
+    if not many:
+        described["raw"][0] += 1
+        Path("r.json").write_text(json.dumps(described))
+        assert "was altered" in run("report", "r.json", "--out", "r.html", code=4).stderr
+        assert not Path("r.html").exists()
+        del described["sha256"]  # as files of earlier versions have none
+        Path("r.json").write_text(json.dumps(described))
+        dphist.load("r.json")
+
+
 def test_a_release_that_was_altered_beside_its_table_is_refused(folder):
     line().export("t.csv")
     beside = Path("t.csv-metadata.json")

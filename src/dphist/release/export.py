@@ -232,7 +232,7 @@ def _put_beside(
         release.save(apart, overwrite=overwrite)
         held: dict[str, Any] = {"file": apart.name, "sha256": _sum_of_file(apart)}
     else:
-        held = {"document": kept, "sha256": _sum_of(kept)}
+        held = {"document": kept, "sha256": files.seal_of(kept)}
     note = {"type": NOTE, "table_sha256": _sum_of_file(written), **held}
     text = json.dumps(
         _metadata(table, said, target.name) | {"notes": [note]}, ensure_ascii=True, default=dict
@@ -281,10 +281,6 @@ def _datatype(column: NDArray[Any]) -> str:
     return {"f": "number", "i": "integer"}.get(column.dtype.kind, "string")
 
 
-def _sum_of(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(files.written(dict(document)).encode()).hexdigest()
-
-
 def _sum_of_file(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
@@ -329,7 +325,7 @@ def read_note(note: Mapping[str, Any], metadata: Path) -> words.AnyRelease:
     """Return the release that a table's metadata hold, if it is the one that was exported."""
     document, name = note.get("document"), repr(metadata.name)
     if isinstance(document, Mapping):
-        if _sum_of(document) != note.get("sha256"):
+        if files.seal_of(document) != note.get("sha256"):
             raise _altered(name)
         return files.from_document(document, name)
     file = note.get("file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import filecmp
+import hashlib
 import itertools
 import json
 import math
@@ -37,6 +38,7 @@ _PARQUET = b"PAR1"
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
 _FOREIGN = "{} is not a dphist release: give a file that Release.save wrote as .json or .parquet."
+SEAL = "sha256"  # the field of a file's checksum
 EXACT = float(1 << 53)  # below it every whole number is a double and back
 
 
@@ -83,6 +85,25 @@ def document(release: Release) -> dict[str, Any]:
 def written(document: dict[str, Any]) -> str:
     """Return a document as JSON; mappings that cannot be changed are written like others."""
     return json.dumps(document, allow_nan=False, separators=(",", ":"), default=dict)
+
+
+def sealed(document: dict[str, Any]) -> str:
+    """Return a document as the text of a file, with its checksum."""
+    return written(document | {SEAL: seal_of(document)})
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a document says, however it is laid out: sorted keys, and 60.0 as 60."""
+    text = json.dumps(_laid_out(document), allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _laid_out(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _laid_out(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_laid_out(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def save(release: Release, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -140,8 +161,8 @@ def _writer_of_any(release: Release | GroupedRelease, target: Path) -> Callable[
 def _writer(release: Release, target: Path) -> Callable[[Path], object]:
     ending = target.suffix.lower()
     if ending == ".json":
-        document = release.to_json()
-        return lambda file: file.write_text(document, encoding="utf-8")
+        text = sealed(document(release))
+        return lambda file: file.write_text(text, encoding="utf-8")
     if ending == ".parquet":
         return lambda file: _write_parquet(release, file)
     if ending == ".csv":
@@ -212,7 +233,15 @@ def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
     from dphist.release.export import note_of, read_note
 
     note = note_of(described)  # of the metadata of a table
-    return from_document(described, repr(file.name)) if note is None else read_note(note, file)
+    if note is not None:
+        return read_note(note, file)
+    release = from_document(described, repr(file.name))
+    if isinstance(described, dict) and described.pop(SEAL, None) not in (None, seal_of(described)):
+        raise ReleaseFileError(
+            f"{file.name!r} was altered after it was saved: its checksum differs. Fetch it again from where "
+            "it was published."
+        )
+    return release
 
 
 def from_document(described: object, name: str) -> Release | GroupedRelease:

@@ -77,7 +77,7 @@ def writer(release: GroupedRelease, target: Path) -> Callable[[Path], object]:
     ending = target.suffix.lower()
     refuse_too_many(sum(release.hierarchy.sizes) * release.bins.n, ending)
     if ending == ".json":
-        text = to_json(release)
+        text = files.sealed(document(release))
         return lambda file: file.write_text(text, encoding="utf-8")
     if ending == ".parquet":
         return lambda file: _write_parquet(release, file)
