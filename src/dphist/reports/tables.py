@@ -146,7 +146,7 @@ def _of_groups(release: GroupedRelease, *, level: float) -> Iterator[Table]:
     """Yield the totals of the groups of each level, and how large errors are."""
     tree = release.hierarchy
     for at, name in enumerate(tree.names):
-        totals, labels = release.values(name).sum(axis=1), tree.labels[at]
+        totals, labels = release.totals(name), tree.labels[at]
         most = np.argsort(-totals, kind="stable")[:MOST_LABELS].tolist()
         which = range(len(labels)) if len(labels) <= MOST_ROWS else sorted(most)
         note = "" if len(which) == len(labels) else f"The {MOST_LABELS} largest of {len(labels):,} groups."
