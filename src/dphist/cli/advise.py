@@ -16,6 +16,7 @@ from dphist.cli.common import (
     amount,
     listed,
     print_table,
+    progress,
     say,
     screen_width,
     show,
@@ -24,7 +25,7 @@ from dphist.cli.common import (
 )
 from dphist.cli.options import BINS, OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import PICTURES, check_free, check_writable, same_file
-from dphist.cli.plans import RECORDS, SHAPE, make_plan, numbered, progress, without_range
+from dphist.cli.plans import RECORDS, SHAPE, make_plan, numbered, without_range
 from dphist.errors import OutputError, UsageError
 
 if TYPE_CHECKING:

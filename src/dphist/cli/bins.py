@@ -148,7 +148,7 @@ def _labels(text: str, name: str) -> str | list[str]:
 
 def _importances(texts: list[str]) -> dict[str, float] | str | None:
     """Return a number for each level that was named, or the word for all of them."""
-    if len(texts) == 1 and "=" not in texts[0]:
+    if len(texts) == 1 and texts[0] in ("points", "levels", "totals"):
         return texts[0]
     weights = dict(_weight(text) for text in texts)
     if len(weights) < len(texts):
@@ -159,7 +159,10 @@ def _importances(texts: list[str]) -> dict[str, float] | str | None:
 def _weight(text: str) -> tuple[str, float]:
     level, found, weight = text.rpartition("=")
     if not found:
-        raise UsageError(f"--importance takes a level and a number, such as region=0.1, not {text!r}.")
+        raise UsageError(
+            "--importance takes a level and a number, such as region=0.1, or one of points, levels, totals, "
+            f"not {text!r}."
+        )
     return level, to_float(weight, "--importance")
 
 

@@ -7,10 +7,10 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import typer
@@ -133,6 +133,26 @@ def say(text: str) -> None:
     """Print a message on stderr, without control characters that a terminal would obey."""
     with suppress(OSError, ValueError):
         typer.echo(harmless(text), err=True)
+
+
+@contextmanager
+def progress(*, shown: bool) -> Iterator[Callable[[str], None]]:
+    """Return what tells on a terminal what is being simulated: on one line, which is erased at the end."""
+    stream = sys.stderr
+    if not shown or stream is None or not stream.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: _write(stream, f"simulating {harmless(text, keep='')} ...")
+    finally:
+        _write(stream, "")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write a line of a terminal again."""
+    with suppress(OSError, ValueError):
+        stream.write(f"\r\033[K{text}")
+        stream.flush()
 
 
 @contextmanager

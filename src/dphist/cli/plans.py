@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,16 +79,3 @@ def _by_level(plan: Any) -> str:
 
 def _assumed() -> str:
     return f"simulated on {RECORDS:,} made-up records, {SHAPE}; dphist preview says more"
-
-
-@contextmanager
-def progress(*, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Return what tells on a terminal what is being simulated: on one line, which is erased at the end."""
-    stream = sys.stderr
-    if not shown or stream is None or not stream.isatty():
-        yield lambda text: None
-        return
-    try:
-        yield lambda text: print(f"\r\033[Ksimulating {text} ...", end="", file=stream, flush=True)
-    finally:
-        print("\r\033[K", end="", file=stream, flush=True)
