@@ -655,10 +655,8 @@ def run_on(kind, table, domain, **options):
     with duck.connect(table, table=None, progress=False) as engine:
         engine.__class__ = kind
         asked = query.ask(engine, domain, **({"columns": ("x",), "where": None, "unit": None} | options))
-        counting = query.counting_query(
-            engine, domain, asked, **({"outside": "drop", "max_contributions": 1} | how)
-        )
-        bins, tallies = engine.run(counting)
+        part = query.Part(domain, asked, **({"outside": "drop", "max_contributions": 1} | how))
+        bins, tallies = engine.run(query.counting_query(engine, [part]))
     out = np.zeros(domain.n, dtype=np.int64)
     out[bins] = tallies
     return out

@@ -1,8 +1,9 @@
 """Records to counts: one group-by query, which runs where the records are.
 
-``count`` is the only entry point. Files and dataframes are counted by DuckDB, databases by themselves, with a
-query that ``query`` builds in the engine's dialect; plain arrays are counted in place. The result is
-``Counts`` over every bin of the domain, with the sensitivity of the unit.
+``count`` and, for several histograms at once, ``count_together`` are the only entry points. Files and
+dataframes are counted by DuckDB, databases by themselves, with a query that ``query`` builds in the engine's
+dialect; plain arrays are counted in place. The result is ``Counts`` over every bin of the domain, with the
+sensitivity of the unit.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,7 +27,7 @@ from dphist.records.progress import watching
 from dphist.records.rounding import slack
 from dphist.records.tallies import rising
 
-__all__ = ["count"]
+__all__ = ["Tally", "count", "count_together"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -135,27 +137,104 @@ def count(
     With ``unit=None`` a record adds 1 to one bin.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    k = validate_reading(domain, names, outside, unit, max_contributions)
-    zone = clock_zone(domain, timezone)
-    written_as = Text(well_formed, encoding, decimal)
-    frame, names = as_frame(data, names)
-    text = declared(frame, written_as)
+    one = Tally(domain, names, where, outside, unit, max_contributions, timezone)
+    text = Text(well_formed, encoding, decimal)
+    (counts,) = _count(data, [one], one.zone, text, table=table, progress=progress)
+    return counts
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one of several histograms counts; the arguments are those of `count`."""
+
+    domain: Domain
+    columns: tuple[str, ...] = ()
+    where: str | None = None
+    outside: Outside = "drop"
+    unit: str | None = None
+    max_contributions: int = 1
+    timezone: str | None = None
+
+    def __post_init__(self) -> None:
+        validate_reading(self.domain, self.columns, self.outside, self.unit, self.max_contributions)
+
+    @property
+    def zone(self) -> str:
+        return clock_zone(self.domain, self.timezone)
+
+
+@in_our_words
+def count_together(
+    data: Any,
+    tallies: Sequence[Tally],
+    *,
+    table: str | None = None,
+    well_formed: bool = False,
+    encoding: str = "utf-8",
+    decimal: str = ".",
+    progress: bool = True,
+) -> list[Counts | SparseCounts]:
+    """Return the counts of several histograms of the same records, read once by DuckDB.
+
+    Each has its own bins, filter and bound on a unit's records, and its own draws of the records that a unit
+    keeps. **The counts of histogram i have sensitivity k_i**, its own bound, for every value of the draws of
+    all of them: the proof of `count` holds for each, and one coupling gives the other units the same draws in
+    all. So mechanisms of epsilon_i on the counts of each lose at most the sum of the epsilon_i together, by
+    sequential composition. It is the sum, for a unit may be in every histogram.
+
+    Tallies whose expressions are evaluated in different time zones are read once for each zone.
+    """
+    found: dict[int, Counts | SparseCounts] = {}
+    text = Text(well_formed, encoding, decimal)
+    for zone in dict.fromkeys(each.zone for each in tallies):
+        at = [i for i, each in enumerate(tallies) if each.zone == zone]
+        counted = _count(data, [tallies[i] for i in at], zone, text, table=table, progress=progress)
+        found |= dict(zip(at, counted, strict=True))
+    return [found[i] for i in range(len(tallies))]
+
+
+def _count(
+    data: Any, tallies: list[Tally], zone: str, text: Text, *, table: str | None, progress: bool
+) -> list[Counts | SparseCounts]:
+    """Count for tallies of one time zone."""
+    frame, only = as_frame(data, ())
+    written_as = declared(frame, text)
     if frame is None:
-        refuse_names(names, where, unit, table)
-        # A warning of numpy would disclose that some value is huge.
-        with np.errstate(all="ignore"):
-            arrays = plain_arrays(data, domain)
-        with np.errstate(all="ignore"), watching("the arrays", lambda: None, shown=progress):
-            return Counts(_count_arrays(arrays, domain, outside), domain)
+        return [_count_plain(data, each, table, progress) for each in tallies]
 
     from dphist.records import query
 
-    options = {"table": table, "zone": zone, "progress": progress, **text}
+    options = {"table": table, "zone": zone, "progress": progress, **written_as}
     with engine_of(frame).connect(frame, **options) as engine:
-        asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
-        counting = query.counting_query(engine, domain, asked, outside=outside, max_contributions=k)
-        bins, tallies = engine.run(counting)
-    words = unit_words(unit, k)
+        parts = []
+        for each in tallies:
+            columns = each.columns or only
+            asked = query.ask(engine, each.domain, columns=columns, where=each.where, unit=each.unit)
+            parts.append(query.Part(each.domain, asked, each.outside, as_int(each.max_contributions, "k")))
+        bins, totals = engine.run(query.counting_query(engine, parts))
+    if len(tallies) == 1:  # which may have too many bins for a copy
+        return [_hold(bins, totals, tallies[0])]
+    ends = np.cumsum([0, *(each.domain.n for each in tallies)])
+    held = []
+    for each, first, last in zip(tallies, ends, ends[1:], strict=False):
+        own = (bins >= first) & (bins < last)
+        held.append(_hold(bins[own] - first, totals[own], each))
+    return held
+
+
+def _count_plain(data: Any, asked: Tally, table: str | None, progress: bool) -> Counts:
+    refuse_names(asked.columns, asked.where, asked.unit, table)
+    # A warning of numpy would disclose that some value is huge.
+    with np.errstate(all="ignore"):
+        arrays = plain_arrays(data, asked.domain)
+    with np.errstate(all="ignore"), watching("the arrays", lambda: None, shown=progress):
+        return Counts(_count_arrays(arrays, asked.domain, asked.outside), asked.domain)
+
+
+def _hold(bins: NDArray[np.int64], tallies: NDArray[np.int64], asked: Tally) -> Counts | SparseCounts:
+    """Return the counts of all bins, given those that hold records."""
+    domain, k = asked.domain, as_int(asked.max_contributions, "max_contributions")
+    words = unit_words(asked.unit, k)
     if domain.n > _MANY:  # public: how counts are held must not depend on them
         return SparseCounts(*rising(bins, tallies), domain, sensitivity=k, unit=words)
     totals = np.zeros(domain.n, dtype=np.int64)  # every bin is present, also empty ones

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,11 @@ class Question:
     keep: exp.Expression | None
     person: exp.Expression | None  # null where it is not known whose record it is,
     undecoded: exp.Expression | None  # among them those whose unit is not valid text in the encoding
+    prefix: str = ""  # of its names, where several questions are asked at once
 
     @property
     def names(self) -> list[str]:
-        return [f"v{i}" for i in range(len(self.values))]
+        return [f"{self.prefix}v{i}" for i in range(len(self.values))]
 
 
 def ask(
@@ -90,13 +91,61 @@ def _texts(tree: exp.Expression, fields: dict[str, Field]) -> list[str]:
     return sorted({node.name for node in tree.find_all(exp.Column) if fields[node.name].kind == "text"})
 
 
-def counting_query(
-    engine: Engine, domain: Domain, asked: Question, *, outside: Outside, max_contributions: int
-) -> exp.Select:
-    """Return the query that counts the records of each bin, or for very many bins that of each one's bin."""
+@dataclass(frozen=True)
+class Part:
+    """One of the questions of a counting query, and how its records are counted."""
+
+    domain: Domain
+    asked: Question
+    outside: Outside
+    max_contributions: int
+
+
+def counting_query(engine: Engine, parts: list[Part]) -> exp.Expression:
+    """Return the query that counts the records of each bin, or for very many bins that of each one's bin.
+
+    Of several questions, the bins of each follow those of the one before. What is evaluated for a record is
+    evaluated once, and the rows of these values are shared by all parts, each of which then filters, bins and
+    bounds as if it were alone.
+    """
+    if len(parts) == 1:
+        rows = _rows(engine, parts[0].asked, parts[0], engine.source)
+        # Public: how records are counted must not depend on them.
+        return rows if parts[0].domain.n > engine.groups_up_to else _grouped(rows)
+    values: dict[str, tuple[str, exp.Expression]] = {}
+
+    def held(value: exp.Expression) -> exp.Expression:
+        # Told apart by the whole tree: some trees compare as equal that differ in the case of a word.
+        return column(values.setdefault(repr(value), (f"shared_{len(values)}", value))[0])
+
+    questions = [
+        replace(
+            part.asked,
+            prefix=f"h{i}_",
+            values=[held(v) for v in part.asked.values],
+            keep=None if part.asked.keep is None else held(part.asked.keep),
+            person=None if part.asked.person is None else held(part.asked.person),
+        )
+        for i, part in enumerate(parts)
+    ]
+    rows = select([], **dict(values.values())).from_(engine.source)
+    shared, first = engine.share(rows), 0
+    counted: list[exp.Select] = []
+    for part, asked in zip(parts, questions, strict=True):
+        one = _grouped(_rows(engine, asked, part, shared.copy()))
+        bin = exp.Add(this=column("bin"), expression=exp.cast(exp.Literal.number(first), "bigint"))
+        counted.append(select([], bin=bin, tally=column("tally")).from_(one.subquery("r")))
+        first += part.domain.n
+    return exp.union(*counted, distinct=False)
+
+
+def _rows(engine: Engine, asked: Question, part: Part, source: exp.Expression) -> exp.Select:
+    """Return a row with its bin for every record that is counted."""
+    domain, outside = part.domain, part.outside
     names, person = asked.names, asked.person
     carried = [] if person is None else ["unit"]
-    rows = select([], **dict(zip(names, asked.values, strict=True))).from_(engine.source)
+    rows = select([], **dict(zip(names, asked.values, strict=True)))
+    rows = rows.from_(source)
     if person is not None:
         rows = rows.select(exp.alias_(person, "unit", quoted=True))
     if asked.keep is not None:
@@ -114,9 +163,11 @@ def counting_query(
     rows = select(carried, bin=_number_of(names, domain)).from_(rows.subquery("r"))
     if person is not None:
         # Records without a unit are left out: several of them could belong to one person.
-        rows = engine.bound(rows.where(exp.not_(is_null("unit"))), max_contributions)
-    if domain.n > engine.groups_up_to:  # public: how records are counted must not depend on them
-        return rows
+        rows = engine.bound(rows.where(exp.not_(is_null("unit"))), part.max_contributions)
+    return rows
+
+
+def _grouped(rows: exp.Select) -> exp.Select:
     counted = select(["bin"], tally=exp.Count(this=exp.Star())).from_(rows.subquery("r"))
     return counted.group_by(column("bin"))
 

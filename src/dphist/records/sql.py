@@ -87,8 +87,12 @@ class Engine(ABC):
         """Return the whole seconds since 1970 of a date, a local time or an instant, as a double."""
 
     @abstractmethod
-    def run(self, query: exp.Select) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def run(self, query: exp.Expression) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query, or one of each record's bin; return the bins that occur and how often."""
+
+    def share(self, rows: exp.Select) -> exp.Expression:
+        """Return rows that several parts of a counting query read; some engines hold them for all."""
+        return rows.subquery("shared")
 
     def gather(self, rows: exp.Select) -> exp.Select:
         """Return these rows of all records at once, where an engine reads the records in parts."""

@@ -33,6 +33,7 @@ from dphist.records.tallies import Tallies, merged, tallied
 SOURCE = "dphist_records"
 _BINS = "dphist_bins"
 _SORTED = 1 << 25  # records whose bins are sorted at once
+_SHARED = "dphist_shared"
 _FILE = "dphist_file"  # the column of a Parquet file's path
 _READERS = {
     "csv": "CSV",
@@ -79,6 +80,7 @@ class Duck(sql.Engine):
         self.progress = progress
         self.untyped: frozenset[str] = frozenset()
         self.remedy = ""  # what else may help where a record stops the count
+        self._shared: exp.Select | None = None
 
     def columns(self) -> dict[str, Field]:
         """Return the columns of the records; those without a type are text."""
@@ -165,14 +167,40 @@ class Duck(sql.Engine):
         checked = exp.case().when(disorder, stop).else_(kept)
         return sql.select(["bin"]).from_(looking_back.subquery("r")).where(checked)
 
-    def run(self, query: exp.Select) -> Tallies:
+    def share(self, rows: exp.Select) -> exp.Expression:
+        """Hold the rows in a table, which is filled just before it is counted: the records are read once."""
+        self._shared = rows
+        self._fill("LIMIT 0")
+        return exp.table_(exp.to_identifier(_SHARED, quoted=True))
+
+    def _fill(self, limit: str = "") -> None:
+        """Put the records that are in reach now into the table that is shared, if there is one."""
+        if self._shared is not None:
+            rows = sql.generate(self._shared, self.dialect)
+            self._execute(f"CREATE OR REPLACE TEMP TABLE {_SHARED} AS {rows} {limit}")
+
+    def asked(self, query: exp.Expression) -> set[str]:
+        """Return the names of the columns that a query reads."""
+        return {
+            node.name
+            for each in (query, self._shared)
+            if each is not None
+            for node in each.find_all(exp.Column)
+        }
+
+    def run(self, query: exp.Expression) -> Tallies:
         with watching(self.name, self._share, shown=self.progress):
             return self.tally(query)
 
-    def tally(self, query: exp.Select) -> Tallies:
+    def tally(self, query: exp.Expression) -> Tallies:
         """Count the records that are in reach now."""
+        self._fill()
+        return self.answer(query)
+
+    def answer(self, query: exp.Expression) -> Tallies:
+        """Return the bins that a query finds, and how often."""
         text = sql.generate(query, self.dialect)
-        if "tally" not in query.named_selects:
+        if isinstance(query, exp.Select) and "tally" not in query.named_selects:
             return self._sorted(text)
         found = self._execute(text, fetch=True)
         return found["bin"].astype(np.int64), found["tally"].astype(np.int64)
@@ -227,7 +255,7 @@ class ParquetDuck(Duck):
         except duckdb.Error:
             self._refuse()
 
-    def tally(self, query: exp.Select) -> Tallies:
+    def tally(self, query: exp.Expression) -> Tallies:
         """Count the records; if some text turns out not to be UTF-8, with its bytes marked.
 
         The extremes that a file states for a column are kept from DuckDB (``TRY`` hides them). NaN is no

@@ -164,7 +164,7 @@ class Postgres(sql.Engine):
         whole = sql.fill("FLOOR(EXTRACT(EPOCH FROM v))", self.dialect, v=value)
         return exp.cast(whole, "double")
 
-    def run(self, query: exp.Select) -> Tallies:
+    def run(self, query: exp.Expression) -> Tallies:
         text = f"COPY ({_packed(self._text(query))}) TO STDOUT (FORMAT BINARY)"
         with (
             self._errors(),

@@ -147,7 +147,7 @@ class Spark(sql.Engine):
         few = exp.LTE(this=sql.column("rank"), expression=exp.Literal.number(limit))
         return sql.select(["bin"]).from_(ranked.subquery("r")).where(few)
 
-    def run(self, query: exp.Select) -> Tallies:
+    def run(self, query: exp.Expression) -> Tallies:
         with _errors(self.name), watching(self.name, self._share, shown=self.progress):
             found = self._query(query).toArrow()
             return found["bin"].to_numpy(), found["tally"].to_numpy()
@@ -162,7 +162,7 @@ class Spark(sql.Engine):
             return None
         return sum(d for d, _ in tasks) / sum(n for _, n in tasks) if tasks else None
 
-    def _query(self, query: exp.Select) -> Any:
+    def _query(self, query: exp.Expression) -> Any:
         text = sql.generate(query, self.dialect)
         if "${" in text:
             raise UsageError(

@@ -50,9 +50,9 @@ class SqliteDuck(Duck):
         self._execute(f"CREATE TEMP TABLE {SOURCE} ({made})")
         self.untyped = frozenset(self.columns())
 
-    def run(self, query: exp.Select) -> Tallies:
+    def run(self, query: exp.Expression) -> Tallies:
         """Copy the columns the query names, a batch at a time, and run it."""
-        used = [c for c in self.names if c in {n.name for n in query.find_all(exp.Column)}]
+        used = [c for c in self.names if c in self.asked(query)]
         if not used:  # an expression of constants: the rows still have to be there
             used = self.names[:1]
         into = ", ".join(identifier(c) for c in used)

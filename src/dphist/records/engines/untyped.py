@@ -51,7 +51,7 @@ class LineDuck(Duck):
         self.found, self.declared, self.chunk = found, text, chunk
         self.encoding = text.encoding
         self.folders = files.folders(found)
-        self._gathered: exp.Select | None = None
+        self._gathered: dict[str, exp.Select] = {}  # the rows of each table
         self._read = 0  # bytes so far
 
     @abstractmethod
@@ -69,23 +69,29 @@ class LineDuck(Duck):
 
     def gather(self, rows: exp.Select) -> exp.Select:
         """Keep the rows of all parts in a table."""
-        self._gathered = rows
-        self._execute(f"CREATE OR REPLACE TEMP TABLE {_GATHERED} AS {sql.generate(rows, self.dialect)}")
-        table = exp.table_(exp.to_identifier(_GATHERED, quoted=True))
+        name = f"{_GATHERED}_{len(self._gathered)}"
+        self._gathered[name] = rows
+        self._execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql.generate(rows, self.dialect)}")
+        table = exp.table_(exp.to_identifier(name, quoted=True))
         return sql.select([e.alias_or_name for e in rows.expressions]).from_(table)
 
     def bound(self, rows: exp.Select, limit: int) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, of those of all parts."""
         return super().bound(self.gather(rows), limit)
 
-    def run(self, query: exp.Select) -> Tallies:
+    def run(self, query: exp.Expression) -> Tallies:
         """Run a counting query on one part after another."""
         with watching(self.name, self._part, shown=self.progress):
-            if self._gathered is not None:
-                gather = f"INSERT INTO {_GATHERED} {sql.generate(self._gathered, self.dialect)}"
+            if self._gathered:
+                gather = [
+                    f"INSERT INTO {name} {sql.generate(rows, self.dialect)}"
+                    for name, rows in self._gathered.items()
+                ]
                 for _ in self._parts():
-                    self._execute(gather)
-                return self.tally(query)
+                    self._fill()
+                    for each in gather:
+                        self._execute(each)
+                return self.answer(query)
             made = tallied(np.zeros(0, dtype=np.int64))
             for _ in self._parts():
                 made = merged(made, self.tally(query))
@@ -242,9 +248,9 @@ class ObjectDuck(Duck):
         self.anew = frozenset(name for name, dtype in kinds if is_written_anew(dtype))
         typed.register(connection, SOURCE, self._typed(frame.iloc[:0], self.names))
 
-    def run(self, query: exp.Select) -> Tallies:
+    def run(self, query: exp.Expression) -> Tallies:
         """Turn the columns that the query names into text, and run it."""
-        asked = {node.name for node in query.find_all(exp.Column)}
+        asked = self.asked(query)
         used = [name for name in self.names if name in asked] or self.names[:1]
         typed.register(self.connection, SOURCE, self._typed(self.frame, used))
         return super().run(query)
