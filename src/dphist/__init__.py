@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dphist.planning.grouped import GroupedPlan
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
+    from dphist.planning.publication import Publication
     from dphist.privacy.ledger import Ledger, MemoryLedger
     from dphist.release import Estimate, Estimates, Release, load
     from dphist.reports.page import report
@@ -60,6 +61,7 @@ _HOME = {
     "Pipeline": "methods.pipeline",
     "Plan": "planning.plan",
     "Preview": "planning.preview",
+    "Publication": "planning.publication",
     "Regular": "domain",
     "Release": "release",
     "Split": "methods.pipeline",
@@ -96,6 +98,7 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Preview",
+    "Publication",
     "Regular",
     "Release",
     "Split",

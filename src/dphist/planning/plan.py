@@ -48,7 +48,7 @@ from dphist.privacy.counts import Counts, SparseCounts, unit_words
 from dphist.privacy.curator import Curator
 from dphist.privacy.journal import notify
 from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger, parse_epsilon
-from dphist.records import validate_reading
+from dphist.records import Tally, validate_reading
 from dphist.records.engines.files import Text
 from dphist.release import POSTS, Post, Release
 from dphist.uncertainty.constants import SHARE_FOR_BINS
@@ -201,25 +201,39 @@ class Plan:
         """
         from dphist import records
 
-        kept = isinstance(data, str | os.PathLike) or type(data).__module__.split(".")[0] in _SERVERS
-        book = open_ledger(ledger, durable=kept)
+        book = open_ledger(ledger, durable=lasts(data))
         book.check(self.budget, dataset=dataset)
         self.prepare()
         counts = records.count(data, self._counted, **self._reading)
         if isinstance(book, UnmadeLedger):
             book = book.make()
-        provenance = {
-            "source": _source(data),
-            "column": list(self._columns),
-            "where": self.where,
-            "outside": self.outside,
-            "table": self.table,
-            "timezone": self.zone,
-            "well_formed": self.well_formed,
-            "encoding": self.encoding,
-            "decimal": self.decimal,
-        }
-        return _publish(self, counts, book, dataset, provenance)
+        return _publish(self, counts, book, dataset, self._provenance(data))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the plan as a TOML file, which ``Plan.load`` and ``dphist plan`` read.
+
+        >>> plan.save("ages.toml").name
+        'ages.toml'
+        """
+        from dphist.planning.publication import Publication
+
+        return Publication({"histogram": self}).save(path, overwrite=overwrite)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Plan:
+        """Read a plan file of one histogram; ``Publication.load`` reads files of several.
+
+        >>> dphist.Plan.load("ages.toml").pipeline == plan.pipeline
+        True
+        """
+        from dphist.planning.publication import Publication
+
+        plans = Publication.load(path).plans
+        if len(plans) != 1:
+            raise UsageError(
+                f"{os.fspath(path)} plans {len(plans)} histograms: read it with dphist.Publication.load."
+            )
+        return next(iter(plans.values()))
 
     def prepare(self, *, sensitivity: int | None = None) -> None:
         """Check the memory, and compile and import everything that a release needs; spends nothing.
@@ -261,6 +275,26 @@ class Plan:
     def _counted(self) -> Domain:
         """The bins into which records are counted."""
         return self.domain
+
+    @property
+    def _tally(self) -> Tally:
+        """What is counted, for a count of several histograms."""
+        how = (self.where, self.outside, self.unit, self.max_contributions, self.timezone)
+        return Tally(self._counted, self._columns, *how)
+
+    def _provenance(self, data: Any) -> dict[str, Any]:
+        """Return where the records come from and how they are selected, as it was declared."""
+        return {
+            "source": _source(data),
+            "column": list(self._columns),
+            "where": self.where,
+            "outside": self.outside,
+            "table": self.table,
+            "timezone": self.zone,
+            "well_formed": self.well_formed,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
+        }
 
     def _shares(self) -> Iterator[Fraction]:
         """Yield the parts of the budget that are drawn with; 0 is none."""
@@ -472,11 +506,7 @@ def _publish(
     plan: Plan, counts: Counts | SparseCounts, book: LedgerLike, dataset: str, provenance: dict[str, Any]
 ) -> Release:
     """Charge, then draw: the last two steps of every release."""
-    for share in plan._shares():  # noqa: SLF001 - of a plan, which this is a part of
-        if counts.sensitivity > _WIDEST * plan.budget * share and share:
-            kept = plan.pipeline.calibrate
-            less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
-            raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
+    refuse_wide_noise(plan, counts.sensitivity)
     plan.prepare(sensitivity=counts.sensitivity)
     what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
     # Ledgers of any other class end with the process.
@@ -486,6 +516,63 @@ def _publish(
     )
     curator = Curator(counts, charge)
     return plan._run(curator, provenance)  # noqa: SLF001
+
+
+def refuse_wide_noise(plan: Plan, sensitivity: int) -> None:
+    """Refuse an epsilon for which the sampler has no noise that is wide enough."""
+    for share in plan._shares():  # noqa: SLF001 - of a plan, which this is a part of
+        if sensitivity > _WIDEST * plan.budget * share and share:
+            kept = plan.pipeline.calibrate
+            less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
+            raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
+
+
+def publish_together(
+    plans: Mapping[str, Plan],
+    counts: Sequence[Counts | SparseCounts],
+    book: LedgerLike,
+    dataset: str,
+    data: Any,
+    name: str,
+) -> dict[str, Release]:
+    """Charge once for several histograms of the same people, then draw each with its share.
+
+    Sequential composition: histogram i has epsilon_i, and counts of sensitivity k_i as proved in
+    `records.count_together`, so that it loses at most epsilon_i, whatever the others say. All of them
+    together lose at most the sum, which is what is charged. All shares are taken before the first draw, and a
+    charge gives no more than it has.
+    """
+    total = sum((plan.budget for plan in plans.values()), Fraction(0))
+    shares = {key: plan.budget / total for key, plan in plans.items()}
+    said = {
+        key: plan._provenance(data)  # noqa: SLF001 - as above
+        | {
+            "dataset": dataset,
+            "journaled": isinstance(book, Ledger),
+            "publication": {
+                "name": name,
+                "histogram": key,
+                "share": str(shares[key]),
+                "epsilon": str(total),
+                "histograms": list(plans),
+            },
+        }
+        for key, plan in plans.items()
+    }
+    charge = book.charge(
+        total,
+        dataset=dataset,
+        mechanism=", ".join(dict.fromkeys(plan.pipeline.name for plan in plans.values())),
+        what=f"{_source(data)}: {', '.join(plans)}",
+        purpose="publication",
+        unit=max(counts, key=lambda held: held.sensitivity).unit,
+    )
+    paid = [charge.take(share, key) for key, share in shares.items()]
+    curators = [Curator(held, part) for held, part in zip(counts, paid, strict=True)]
+    return {
+        key: plan._run(curator, said[key])  # noqa: SLF001
+        for (key, plan), curator in zip(plans.items(), curators, strict=True)
+    }
 
 
 @renamed(edges="bins", unit_sensitivity="sensitivity")
@@ -572,6 +659,11 @@ def simulate(
     for row, trial in zip(out, runs, strict=True):
         row[:] = trial.values
     return out.view(SimulatedValues)
+
+
+def lasts(data: Any) -> bool:
+    """Return whether the records outlive this process, so that their ledger must, too."""
+    return isinstance(data, str | os.PathLike) or type(data).__module__.split(".")[0] in _SERVERS
 
 
 class UnmadeLedger(MemoryLedger):
