@@ -547,7 +547,7 @@ def test_ctrl_c_while_saving_waits(here, monkeypatch):
 
 
 def test_ctrl_c_just_after_saving_says_where_the_release_is(here, monkeypatch):
-    real = cli.publish._undisturbed
+    real = cli.publish.undisturbed
 
     @contextlib.contextmanager
     def pressed_at_the_end():
@@ -555,7 +555,7 @@ def test_ctrl_c_just_after_saving_says_where_the_release_is(here, monkeypatch):
             yield
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.publish, "_undisturbed", pressed_at_the_end)
+    monkeypatch.setattr(cli.publish, "undisturbed", pressed_at_the_end)
     said = dphist(*PUBLISH, "--epsilon", "1", code=130).stderr
     assert said.endswith("interrupted; the release is safe in release.json, and epsilon 1 was charged.\n")
     assert "nothing was saved" not in said and (here / "release.json").exists()

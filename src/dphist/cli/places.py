@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +23,14 @@ def check_places(data: str, account: Path, out: Path, plot: Path | None) -> None
     check_writable(out, RELEASES)
     if plot is not None:
         check_writable(plot, PICTURES)
+    check_apart(data, account, {"--out": out, "--plot": plot})
+
+
+def check_apart(data: str, account: Path, places: Mapping[str, Path | None]) -> None:
+    """Refuse results that would replace the records, the ledger or each other, or be read as records."""
     ledger = [account.with_name(account.name + more) for more in ("", "-wal", "-shm", "-journal")]
     taken: dict[str, Iterable[Path]] = {"the ledger": ledger}
-    for flag, place in (("--out", out), ("--plot", plot)):
+    for flag, place in places.items():
         if place is None:
             continue
         there = place.exists() or place.is_symlink()
@@ -92,10 +97,15 @@ def check_writable(path: Path, endings: tuple[str, ...]) -> None:
         raise OutputError(f"{path}: the ending must be one of {', '.join(endings)}.")
     if path.is_dir():
         raise OutputError(f"{path} is a folder; name a file.")
-    if not path.parent.is_dir():
-        raise OutputError(f"the folder {path.parent} does not exist; make it first.")
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written."""
+    if not folder.is_dir():
+        raise OutputError(f"the folder {folder} does not exist; make it first.")
     try:
-        with tempfile.TemporaryFile(dir=path.parent) as probe:  # which has no name to leave behind
+        with tempfile.TemporaryFile(dir=folder) as probe:  # which has no name to leave behind
             probe.write(b"\0" * 4096)
     except OSError as error:
-        raise OutputError(f"cannot write in {path.parent}: {error.strerror}. Choose another place.") from None
+        raise OutputError(f"cannot write in {folder}: {error.strerror}. Choose another place.") from None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dphist._common import __version__
-from dphist.cli import advise, check, handin, lab, ledger, look, publish, warm
+from dphist.cli import advise, check, handin, lab, ledger, look, plan, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say, show
 from dphist.errors import DphistError
 
@@ -49,6 +49,7 @@ for command in (
     warm.warm,
 ):
     app.command(cls=Command)(command)
+app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 
 

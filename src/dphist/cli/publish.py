@@ -103,7 +103,7 @@ def publish(
         _prepare(plan, plot)
         with spooled(data, reading.format) as source:
             release: Any = plan.release(source, ledger=book, dataset=dataset)
-        with _undisturbed():
+        with undisturbed():
             saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
             if out is not None and done and saved != out:
                 say(f"error: {out} was written by another process meanwhile, and is not replaced.")
@@ -121,7 +121,7 @@ def publish(
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
             raise
-        said = _safe(plan, saved, plot) if saved else _unsaved(books, dataset, before)
+        said = _safe(plan, saved, plot) if saved else unsaved(books, dataset, before)
         raise Interrupted(said) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
@@ -160,7 +160,7 @@ def _prepare(plan: Plan, plot: Path | None) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Ignore Ctrl-C for the milliseconds in which a release that is paid for is saved."""
     if threading.current_thread() is not threading.main_thread():  # which no Ctrl-C reaches
         yield
@@ -198,7 +198,7 @@ def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple
         return rescue, False
 
 
-def _unsaved(books: list[Ledger], dataset: str, before: Fraction) -> str:
+def unsaved(books: list[Ledger], dataset: str, before: Fraction) -> str:
     """Return the message of an interrupt before the release is saved, with what was charged."""
     try:
         charged = books[0].spent(dataset) - before if books else Fraction(0)

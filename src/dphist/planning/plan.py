@@ -212,8 +212,9 @@ class Plan:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the plan as a TOML file, which ``Plan.load`` and ``dphist plan`` read.
 
-        >>> plan.save("ages.toml").name
-        'ages.toml'
+        >>> ages = dphist.Plan(column="age", integers=(0, 120), epsilon=1)
+        >>> dphist.Plan.load(ages.save("ages.toml")).domain == ages.domain
+        True
         """
         from dphist.planning.publication import Publication
 
@@ -223,8 +224,9 @@ class Plan:
     def load(path: str | os.PathLike[str]) -> Plan:
         """Read a plan file of one histogram; ``Publication.load`` reads files of several.
 
-        >>> dphist.Plan.load("ages.toml").pipeline == plan.pipeline
-        True
+        >>> ages = dphist.Plan(column="age", integers=(0, 120), epsilon=1)
+        >>> dphist.Plan.load(ages.save("plan.toml")).budget
+        Fraction(1, 1)
         """
         from dphist.planning.publication import Publication
 
@@ -509,13 +511,18 @@ def _publish(
     refuse_wide_noise(plan, counts.sensitivity)
     plan.prepare(sensitivity=counts.sensitivity)
     what = ", ".join(str(v) for v in (provenance["source"], *provenance.get("column", [])) if v)
-    # Ledgers of any other class end with the process.
-    provenance |= {"dataset": dataset, "journaled": isinstance(book, Ledger)}
+    provenance |= _charged_to(book, dataset)
     charge = book.charge(
         plan.budget, dataset=dataset, mechanism=plan.pipeline.name, what=what, unit=counts.unit
     )
     curator = Curator(counts, charge)
     return plan._run(curator, provenance)  # noqa: SLF001
+
+
+def _charged_to(book: LedgerLike, dataset: str) -> dict[str, Any]:
+    """Return what a release says of its ledger."""
+    # Ledgers of any other class end with the process.
+    return {"dataset": dataset, "journaled": isinstance(book, Ledger)}
 
 
 def refuse_wide_noise(plan: Plan, sensitivity: int) -> None:
@@ -546,9 +553,8 @@ def publish_together(
     shares = {key: plan.budget / total for key, plan in plans.items()}
     said = {
         key: plan._provenance(data)  # noqa: SLF001 - as above
+        | _charged_to(book, dataset)
         | {
-            "dataset": dataset,
-            "journaled": isinstance(book, Ledger),
             "publication": {
                 "name": name,
                 "histogram": key,

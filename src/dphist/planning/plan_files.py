@@ -204,7 +204,7 @@ def _shares(given: dict[str, Any]) -> dict[str, Fraction]:
     if total < 1:
         raise UsageError(
             f"the shares add up to {_written(total)}, and {_written(1 - total)} of epsilon would buy "
-            'nothing: make them add up to 1 (such as "1/3"), or leave one share out, which then takes the rest.'
+            'nothing: make them add up to 1 (such as "1/3"), or leave one out, which then takes the rest.'
         )
     return shares
 
@@ -304,17 +304,10 @@ def write(publication: Publication, path: str | os.PathLike[str], *, overwrite: 
     return _written_to(path, "\n".join(lines) + "\n", overwrite=overwrite)
 
 
-def _lines(said: Mapping[str, Any], of: object) -> list[str]:
+def _lines(said: Mapping[str, Any]) -> list[str]:
     """Return a line for each word that says more than its default."""
-    usual = {"dataset": "default", "encoding": "utf-8", "decimal": ".", "well_formed": False}
-    if isinstance(of, Plan):
-        usual = {"outside": "drop", "max_contributions": 1, "method": "identity", "workload": "points"}
-        usual["post"] = "none"
-    return [
-        f"{key} = {_toml(value)}"
-        for key, value in said.items()
-        if value is not None and value != usual.get(key)
-    ]
+    told = {key: value for key, value in said.items() if value is not None and value != _USUAL.get(key)}
+    return [f"{key} = {_toml(value)}" for key, value in told.items()]
 
 
 def _described(plan: Plan, folder: Path) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class Publication:
     ) -> dict[str, Any]:
         """Count the records in one pass, charge the ledger once, and publish all histograms.
 
+        >>> import pandas
         >>> visits = pandas.DataFrame({"age": [23, 35, 67], "ward": ["A", "B", "A"]})
         >>> releases = publication.release(visits)
         >>> releases["wards"].epsilon, releases["wards"].provenance["publication"]["epsilon"]
@@ -144,7 +145,7 @@ class Publication:
     def load(path: str | os.PathLike[str]) -> Publication:
         """Read a plan file; nothing else is read, and nothing is spent.
 
-        >>> dphist.Publication.load("plan.toml").budget
+        >>> dphist.Publication.load(publication.save("plan.toml")).budget
         Fraction(1, 1)
         """
         from dphist.planning.plan_files import read

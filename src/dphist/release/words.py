@@ -48,6 +48,12 @@ def column_names(release: AnyRelease) -> list[str]:
     return names if len(names) == axes and all(isinstance(name, str) for name in names) else []
 
 
+def draws_of(release: AnyRelease) -> tuple[str | None, str | None]:
+    """Return what tells a release from others: its charge, and which histogram of a publication it is."""
+    published = release.provenance.get("publication") or {}
+    return release.id, published.get("histogram")
+
+
 def usual_title(release: AnyRelease) -> str:
     """Return a title where the person gave none: what was counted, never an SQL expression."""
     names = column_names(release)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.privacy.ledger import Entry, LedgerLike
@@ -62,17 +63,32 @@ def _confirm(release: AnyRelease, entries: dict[str, Entry]) -> None:
         raise UsageError(f"this ledger holds no charge for release {name}: name the ledger that paid for it.")
     paid = entries[release.id]
     stated = (release.epsilon, release.unit, release.method, release.provenance.get("dataset"))
-    for what, told, kept in zip(
-        ("epsilon", "unit", "method", "dataset"),
-        stated,
-        (paid.epsilon, paid.unit, paid.mechanism, paid.dataset),
-        strict=True,
-    ):
+    charged = (paid.epsilon, paid.unit, paid.mechanism, paid.dataset)
+    if published := release.provenance.get("publication"):  # one charge, of which this has a share
+        stated, charged = _of_share(release, published, paid)
+    for what, told, kept in zip(("epsilon", "unit", "method", "dataset"), stated, charged, strict=True):
         if told != kept:
             raise ReleaseFileError(
                 f"release {name} was altered: it states {what} {_shown(told)}, and the ledger charged "
                 f"{_shown(kept)} for it. Fetch the release again from where it was published."
             )
+
+
+def _of_share(
+    release: AnyRelease, published: Mapping[str, Any], paid: Entry
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return what one histogram of a publication states of the charge, and what the ledger says of it.
+
+    The ledger names the methods of all histograms, and the largest bound on a person's records.
+    """
+    whole = release.epsilon / Fraction(str(published["share"]))
+    named = release.method if release.method in paid.mechanism.split(", ") else paid.mechanism
+    stated = (whole, _person(release.unit), release.method, release.provenance.get("dataset"))
+    return stated, (paid.epsilon, _person(paid.unit), named, paid.dataset)
+
+
+def _person(unit: str) -> str:
+    return re.sub(r" with at most [0-9]+ records?$", "", unit)
 
 
 def _shown(value: object) -> str:
@@ -90,7 +106,7 @@ def mixed(units: list[str]) -> str:
     However many records of a person each of them counts, charges for one column of persons all protect the
     whole person, so that their sum bounds what a person loses.
     """
-    if len({re.sub(r" with at most [0-9]+ records?$", "", unit) for unit in units}) < 2:
+    if len(set(map(_person, units))) < 2:
         return ""
     return (
         f"adds up charges for different units ({'; '.join(sorted(set(units)))}), so it bounds the loss of "

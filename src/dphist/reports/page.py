@@ -387,7 +387,7 @@ def _losses(releases: Sequence[words.AnyRelease], known: Sequence[Budget]) -> li
     paid: dict[tuple[str, str], dict[object, Fraction]] = {}
     for i, release in enumerate(releases):
         key = (str(release.provenance.get("dataset", "default")), words.person(release))
-        paid.setdefault(key, {})[release.id or i] = release.epsilon
+        paid.setdefault(key, {})[words.draws_of(release) if release.id else i] = release.epsilon
     losses = []
     for (dataset, person), charges in paid.items():
         name = "after this table" if len(charges) == 1 else f"after these {len(charges)} tables"

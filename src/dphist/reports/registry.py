@@ -123,7 +123,9 @@ def _each(texts: Sequence[str]) -> str:
 
 def _total(releases: Sequence[words.AnyRelease]) -> Fraction:
     """Return what all releases cost together; one that is shown twice was paid for once."""
-    paid = {release.id or i: release.epsilon for i, release in enumerate(releases)}
+    paid = {
+        (words.draws_of(release) if release.id else i): release.epsilon for i, release in enumerate(releases)
+    }
     return sum(paid.values(), Fraction(0))
 
 

@@ -1,0 +1,338 @@
+"""The commands of plan files: several histograms of one dataset, priced before and published all or none."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dphist._common.text import harmless
+from dphist.cli.common import (
+    Command,
+    Commands,
+    Interrupted,
+    JsonFlag,
+    amount,
+    print_table,
+    say,
+    show,
+    show_release,
+    warnings_said,
+)
+from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
+from dphist.cli.places import check_apart, check_folder
+from dphist.cli.publish import undisturbed, unsaved
+from dphist.cli.stream import spooled
+from dphist.cli.warm import how_often
+from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
+from dphist.kernels import noticing
+from dphist.privacy.counts import unit_words
+from dphist.privacy.ledger import Ledger, MemoryLedger
+
+if TYPE_CHECKING:
+    from dphist.planning.plan import Plan
+    from dphist.planning.publication import Publication
+
+app = typer.Typer(
+    cls=Commands,
+    help="Plan several histograms in a file: their price first, one charge, all or none.",
+    no_args_is_help=True,
+)
+PlanFile = Annotated[Path, typer.Argument(help="The plan file, which ends in .toml", metavar="PLAN")]
+Records = Annotated[int, typer.Option(help="Approximate number of records, from public knowledge.")]
+Like = Annotated[str, typer.Option(help="Shape of the data: see dphist shapes; or an earlier release.")]
+
+
+@app.command("new", cls=Command)
+def plan_new(
+    file: PlanFile,
+    data: Annotated[str, typer.Option(help="The records: a file, a glob or a folder.")] = "visits.csv",
+) -> None:
+    """Write a plan file with comments and an example of everything; no file is replaced."""
+    from dphist.planning.plan_files import new
+
+    made = new(file, data=data)
+    show(f"{made} was written; edit it, then: dphist plan price {shlex.quote(str(made))}")
+
+
+@app.command("show", cls=Command)
+def plan_show(file: PlanFile, as_json: JsonFlag = False) -> None:
+    """Show what a plan file publishes; reads neither records nor a ledger."""
+    publication = _load(file)
+    if as_json:
+        show(json.dumps(_facts(publication)))
+        return
+    _show_facts(publication)
+    header = ("histogram", "counts", "bins", "method", "share", "epsilon")
+    rows = [_row(publication, name) for name in publication.plans]
+    print_table(header, rows, right=("bins", "share", "epsilon"), fold=("counts", "method"))
+
+
+@app.command("price", cls=Command)
+def plan_price(
+    file: PlanFile, records: Records = 10_000, like: Like = "smooth", as_json: JsonFlag = False
+) -> None:
+    """Show the price and the expected errors of all histograms, and what the ledger would have left.
+
+    Errors are those of simulated releases of made-up records. Reads no records and spends nothing.
+    """
+    publication = _load(file)
+    account, fresh = _account(publication)
+    book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
+    with warnings_said(), noticing(lambda: say(f"compiling, {how_often()} ...")):
+        errors = {name: _errors(plan, records=records, like=like) for name, plan in publication.plans.items()}
+    left = book.remaining(publication.dataset)
+    after = None if left is None else left - publication.budget
+    if as_json:
+        facts = _facts(publication) | {
+            "ledger": str(account),
+            "left": None if left is None else str(left),
+            "left_after": None if after is None else str(after),
+            "records": records,
+            "like": like,
+        }
+        for name, found in errors.items():
+            facts["histograms"][name]["expected_error"] = found
+        show(json.dumps(facts))
+    else:
+        header = ("histogram", "queries", "method", "share", "epsilon", "expected error")
+        rows = [
+            (name, harmless(what, keep=""), *_row(publication, name)[3:], f"{error:,.3g}")
+            for name, found in errors.items()
+            for what, error in found.items()
+        ]
+        print_table(header, rows, right=("share", "epsilon", "expected error"), fold=("queries", "method"))
+        show(
+            f"errors are mean absolute errors per query, in records, of {records:,} made-up records ({like})"
+        )
+        price = amount(publication.budget)
+        show(f"price: epsilon {price}, charged once to {publication.dataset!r} in {account}")
+        if left is None:
+            show("left: no limit is set")
+        elif after is not None and after >= 0:
+            show(f"left: {amount(left)} now, {amount(after)} after the publication")
+        unit = _unit(publication)
+        if note := mixed([unit, *units(book, publication.dataset)]):
+            show(f"note: with this one, the budget {note}")
+    book.check(publication.budget, dataset=publication.dataset)
+
+
+@app.command("publish", cls=Command)
+def plan_publish(
+    file: PlanFile,
+    data: Annotated[
+        str | None, typer.Argument(help="Other records than the plan names; - is standard input.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder for the releases; by default named as the plan.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Publish all histograms of a plan file, or none: one count, one charge, one folder of releases.
+
+    Whatever can fail without the records fails before the charge.
+    """
+    publication = _load(file)
+    source = str(publication.data) if data is None and publication.data is not None else data
+    if source is None:
+        raise UsageError(f'{file} names no data; write data = "visits.csv" in it, or name the records here.')
+    account, fresh = _account(publication)
+    folder = file.with_suffix("") if out is None else out
+    _check_places(publication, source, account, folder, named=out is not None)
+    saved, books = None, [] if fresh else [Ledger.open(account)]
+    before = books[0].spent(publication.dataset) if books else Fraction(0)
+
+    def make() -> Ledger:
+        books.append(Ledger.open(account, create=True))
+        say(f"a new ledger was made: {account}")
+        return books[0]
+
+    from dphist.planning.plan import UnmadeLedger
+
+    book = UnmadeLedger(make) if fresh else books[0]
+    try:
+        _prepare(publication)
+        with spooled(source, None) as counted:
+            releases = publication.release(counted, ledger=book)
+        with undisturbed():
+            saved, done = _save_or_rescue(publication, releases, folder)
+            if out is not None and done and saved != out:
+                say(f"error: {out} was made by another process meanwhile, and is not replaced.")
+                done = False
+            say(f"releases: {saved}")
+        if as_json:
+            show(json.dumps({name: json.loads(made.to_json()) for name, made in releases.items()}))
+        else:
+            for name, made in releases.items():
+                show(f"{harmless(name, keep='')}: epsilon {amount(made.epsilon)}")
+                show_release(made)
+        say(budget_line(books[0], publication.dataset))
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not is_interrupt(error):
+            raise
+        said = unsaved(books, publication.dataset, before)
+        if saved is not None:
+            price = amount(publication.budget)
+            said = f"interrupted; the releases are safe in {saved}, and epsilon {price} was charged."
+        raise Interrupted(said) from None
+    if not done:
+        raise typer.Exit(OutputError.exit_code)
+
+
+def _load(file: Path) -> Publication:
+    from dphist.planning.publication import Publication
+
+    with warnings_said():
+        return Publication.load(file)
+
+
+def _account(publication: Publication) -> tuple[Path, bool]:
+    """Return the ledger of a publication, and whether it is to be made."""
+    named = None if publication.ledger is None else Path(publication.ledger)
+    account = ledger_path(named)
+    return account, may_make(account, named=named)
+
+
+def _unit(publication: Publication) -> str:
+    plans = publication.plans.values()
+    return unit_words(next(iter(plans)).unit, max(plan.max_contributions for plan in plans))
+
+
+def _files(publication: Publication) -> dict[str, str]:
+    """Return the name of each release's file: JSON, and Parquet where groups have too many values for it."""
+    from dphist.planning.grouped import GroupedPlan
+    from dphist.release.grouped_files import MOST_IN_JSON
+
+    def ending(plan: Plan) -> str:
+        many = isinstance(plan, GroupedPlan) and sum(plan.hierarchy.sizes) * plan.domain.n > MOST_IN_JSON
+        return "parquet" if many else "json"
+
+    return {name: f"{name}.{ending(plan)}" for name, plan in publication.plans.items()}
+
+
+def _check_places(publication: Publication, source: str, account: Path, folder: Path, *, named: bool) -> None:
+    """Refuse a folder that is there already if it was named, or in which nothing could be written."""
+    check_folder(folder.parent)
+    if named and (folder.exists() or folder.is_symlink()):
+        raise OutputError(f"{folder} exists; name a new folder for the releases.")
+    places = {f"the file of {name!r},": folder / file for name, file in _files(publication).items()}
+    check_apart(source, account, places)
+
+
+def _prepare(publication: Publication) -> None:
+    """Compile and import what the steps after the charge need, so that nothing can fail there."""
+    import rich.table  # noqa: F401 - the releases are shown in one
+
+    with noticing(lambda: say(f"compiling, {how_often()} ...")):
+        publication.prepare()
+
+
+def _save_or_rescue(publication: Publication, releases: Mapping[str, Any], folder: Path) -> tuple[Path, bool]:
+    """Save releases that are paid for, all in one step; if that fails, save them elsewhere.
+
+    Returns:
+        Their folder, and whether that is where it was meant to be.
+    """
+    files = _files(publication)
+    try:
+        return _save(releases, files, folder), True
+    except (DphistError, OSError) as error:
+        why = (
+            str(error) if isinstance(error, DphistError) else f"{folder} cannot be written: {error.strerror}."
+        )
+        try:
+            rescue = _save(releases, files, Path(tempfile.mkdtemp(prefix="dphist-")) / folder.name)
+        except (DphistError, OSError):
+            for made in releases.values():
+                show(made.to_json())
+            say(f"error: {why} The releases are paid for, so they were printed instead: keep that output.")
+            sys.exit(OutputError.exit_code)
+        move = f"mv {shlex.quote(str(rescue))} {shlex.quote(str(folder))}"
+        say(
+            f"error: {why} The releases are paid for, so they were kept in {rescue}. Do not publish again: "
+            f"that would be charged again. Move them: {move}"
+        )
+        return rescue, False
+
+
+def _save(releases: Mapping[str, Any], files: Mapping[str, str], folder: Path) -> Path:
+    """Write all releases into a folder beside, and give it its name in one step; return the name it got."""
+    from dphist.release import fresh_name
+
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        whole = beside / folder.name  # made with the usual rights, other than the folder around it
+        whole.mkdir()
+        for name, made in releases.items():
+            made.save(whole / files[name])
+        while True:
+            target = fresh_name(folder)
+            try:
+                return whole.rename(target)
+            except OSError:
+                if not target.exists():
+                    raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:
+    """Return the expected error of a histogram, and of each level where there are groups."""
+    looked: Any = plan.preview(records=records, like=like)
+    if levels := getattr(looked, "levels", None):
+        return {level.name: float(level.error) for level in levels}
+    words = plan.workload if isinstance(plan.workload, str) else "queries"
+    return {words: float(looked.error)}
+
+
+def _facts(publication: Publication) -> dict[str, Any]:
+    """Return what a publication is, ready for JSON."""
+    return {
+        "name": publication.name,
+        "data": None if publication.data is None else str(publication.data),
+        "ledger": None if publication.ledger is None else str(publication.ledger),
+        "dataset": publication.dataset,
+        "unit": _unit(publication),
+        "epsilon": str(publication.budget),
+        "histograms": {
+            name: {
+                "share": str(publication.shares[name]),
+                "epsilon": str(plan.budget),
+                "column": plan.column if isinstance(plan.column, str) else list(plan.column or ()),
+                "bins": plan.domain.n,
+                "method": plan.pipeline.name,
+                "unit": unit_words(plan.unit, plan.max_contributions),
+                "file": _files(publication)[name],
+            }
+            for name, plan in publication.plans.items()
+        },
+    }
+
+
+def _show_facts(publication: Publication) -> None:
+    facts = _facts(publication)
+    facts["ledger"] = facts["ledger"] or "the default"
+    facts["epsilon"] = amount(publication.budget)
+    for key in ("name", "data", "ledger", "dataset", "unit", "epsilon"):
+        show(f"{key + ':':<9} {'not named' if facts[key] is None else facts[key]}")
+
+
+def _row(publication: Publication, name: str) -> tuple[str, ...]:
+    from dphist.planning.grouped import GroupedPlan
+
+    plan = publication.plans[name]
+    column = plan.column if isinstance(plan.column, str) else " by ".join(plan.column or ())
+    bins = " x ".join(f"{n:,}" for n in plan.domain.shape)
+    if isinstance(plan, GroupedPlan):
+        column += f", for each {plan.hierarchy.names[-1]}"
+        bins += f" x {plan.hierarchy.sizes[-1]:,}"
+    share = amount(publication.shares[name])
+    return (name, harmless(column, keep=""), bins, plan.pipeline.name, share, amount(plan.budget))
