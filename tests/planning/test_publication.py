@@ -1,5 +1,6 @@
 """Publications and plan files: one charge for several histograms, all or none, and words that are checked."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -348,3 +349,28 @@ def test_a_ledger_that_is_named_must_exist(tmp_path):
     book = dphist.Ledger.open(tmp_path / "l.db", create=True)
     (release,) = plan.release().values()
     assert book.spent("default") == 1 and release.provenance["journaled"]
+
+
+def test_a_report_adds_up_the_histograms_of_one_charge(tmp_path):
+    """They share a charge, and so an id: neither is taken for the other, and the ledger confirms each."""
+    from dphist.reports import budget, page, registry
+
+    book = dphist.Ledger.open(tmp_path / "l.db", create=True)
+    plans = {
+        "ages": dphist.Plan(
+            column="age", integers=(0, 119), epsilon="0.7", unit="person", max_contributions=3, method="dawa"
+        ),
+        "wards": dphist.Plan(column="ward", categories=["A"], epsilon="0.3", unit="person"),
+    }
+    both = list(dphist.Publication(plans).release(visits(), ledger=book).values())
+    (known,) = budget.budgets(both, book)
+    assert known.spent == 1 and known.charges == 1
+    assert page._losses([*both, both[0]], [])[0].epsilon == registry._total([*both, both[0]]) == 1
+    forged = [
+        replace(both[0], epsilon=Fraction(8, 10)),
+        replace(both[1], unit="one record"),
+        replace(both[1], method="ahp"),
+    ]
+    for release in forged:
+        with pytest.raises(dphist.errors.ReleaseFileError, match="was altered"):
+            budget.budgets([release], book)

@@ -89,7 +89,10 @@ class Publication:
         return {key: plan.budget / self.budget for key, plan in self.plans.items()}
 
     def prepare(self) -> None:
-        """Check the memory, and compile and import everything that the releases need; spends nothing."""
+        """Check the memory, and compile and import everything that the releases need; spends nothing.
+
+        >>> publication.prepare()
+        """
         for plan in self.plans.values():
             refuse_wide_noise(plan, plan.max_contributions)
             plan.prepare()
