@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dphist.planning import shapes
     from dphist.planning.advise import Advice, advise
     from dphist.planning.grouped import GroupedPlan
+    from dphist.planning.bounds import Bounds, bounds
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
     from dphist.planning.publication import Publication
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # The module of each public name. Names are looked up when first used, so that `import dphist` stays fast.
 _HOME = {
     "Advice": "planning.advise",
+    "Bounds": "planning.bounds",
     "CATALOGUE": "methods.catalogue",
     "Categories": "domain",
     "Domain": "domain",
@@ -67,6 +69,7 @@ _HOME = {
     "Split": "methods.pipeline",
     "Variable": "domain",
     "advise": "planning.advise",
+    "bounds": "planning.bounds",
     "from_counts": "planning.plan",
     "histogram": "planning.plan",
     "histogram2d": "planning.plan",
@@ -85,6 +88,7 @@ _MODULES = {
 __all__ = [
     "CATALOGUE",
     "Advice",
+    "Bounds",
     "Categories",
     "Domain",
     "Estimate",
@@ -104,6 +108,7 @@ __all__ = [
     "Split",
     "Variable",
     "advise",
+    "bounds",
     "errors",
     "from_counts",
     "histogram",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dphist._common import __version__
-from dphist.cli import advise, check, handin, lab, ledger, look, plan, publish, warm
+from dphist.cli import advise, bounds, check, handin, lab, ledger, look, plan, publish, warm
 from dphist.cli.common import CODES, Command, Commands, say, show
 from dphist.errors import DphistError
 
@@ -34,6 +34,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 app.command(cls=Command)(check.check)
 app.command(cls=Command)(publish.publish)
+app.command(cls=Command)(bounds.bounds)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
 for command in (
     look.plot,

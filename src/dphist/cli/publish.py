@@ -104,7 +104,7 @@ def publish(
         with spooled(data, reading.format) as source:
             release: Any = plan.release(source, ledger=book, dataset=dataset)
         with undisturbed():
-            saved, done = _save_or_rescue(release, target, overwrite=overwrite and out is not None)
+            saved, done = save_or_rescue(release, target, overwrite=overwrite and out is not None)
             if out is not None and done and saved != out:
                 say(f"error: {out} was written by another process meanwhile, and is not replaced.")
                 done = False
@@ -172,7 +172,7 @@ def undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple[Path, bool]:
+def save_or_rescue(release: Release, target: Path, *, overwrite: bool) -> tuple[Path, bool]:
     """Save a release that is paid for; if its file cannot be written, save it elsewhere.
 
     Returns:
