@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dphist.methods.pipeline import Pipeline, Split
     from dphist.planning import shapes
     from dphist.planning.advise import Advice, advise
-    from dphist.planning.grouped import GroupedPlan
     from dphist.planning.bounds import Bounds, bounds
+    from dphist.planning.grouped import GroupedPlan
     from dphist.planning.plan import Plan, from_counts, histogram, histogram2d, simulate
     from dphist.planning.preview import Preview
     from dphist.planning.publication import Publication

@@ -286,9 +286,12 @@ def _save(releases: Mapping[str, Any], files: Mapping[str, str], folder: Path) -
 
 def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:
     """Return the expected error of a histogram, and of each level where there are groups."""
-    looked: Any = plan.preview(records=records, like=like)
-    if levels := getattr(looked, "levels", None):
+    from dphist.planning.grouped import GroupedPlan
+
+    if isinstance(plan, GroupedPlan):
+        levels = plan.preview(records=records, like=like).levels
         return {level.name: float(level.error) for level in levels}
+    looked = plan.preview(records=records, like=like)
     words = plan.workload if isinstance(plan.workload, str) else "queries"
     return {words: float(looked.error)}
 
