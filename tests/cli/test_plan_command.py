@@ -66,8 +66,8 @@ def test_the_price_and_the_errors_of_all_come_before_anything_is_spent(planned):
     said = json.loads(dphist("plan", "price", "plan.toml", "--json").stdout)
     assert (said["left"], said["left_after"]) == ("1", "2/5")
     ages, kinds = (said["histograms"][name]["expected_error"]["points"] for name in ("ages", "kinds"))
-    assert ages == pytest.approx(5 / 0.4, rel=0.2), "noise of scale k / epsilon"
-    assert kinds == pytest.approx(1 / 0.2, rel=0.5)
+    assert ages == pytest.approx(2**0.5 * 5 / 0.4, rel=0.2), "noise of scale k / epsilon"
+    assert kinds == pytest.approx(2**0.5 / 0.2, rel=0.5)
     text = dphist("plan", "price", "plan.toml", "--records", "500").stdout
     assert "epsilon 0.6, charged once to 'people'" in text and "1 now, 0.4 after" in text
     assert spent() == 0
@@ -127,7 +127,8 @@ def test_groups_and_grids_and_times_in_a_plan_file(here):
     assert groups["a"].values().tolist() == grid.values()[:, 0].tolist() == [250, 250]
     shown = dphist("plan", "show", "plan.toml").stdout
     assert "age by kind" in shown and "for each kind" in shown
-    assert "kind" in dphist("plan", "price", "plan.toml").stdout
+    told = json.loads(dphist("plan", "price", "plan.toml", "--json").stdout)["histograms"]
+    assert set(told["by_kind"]["expected_error"]) == {"kind"}, "an error for each level"
 
 
 def test_what_is_wrong_is_said_before_the_charge(planned):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import sys
@@ -100,19 +101,23 @@ def plan_price(
             "like": like,
         }
         for name, found in errors.items():
-            facts["histograms"][name]["expected_error"] = found
+            known = {what: None if math.isnan(error) else error for what, error in found.items()}
+            facts["histograms"][name]["expected_error"] = known
         show(json.dumps(facts))
     else:
         header = ("histogram", "queries", "method", "share", "epsilon", "expected error")
         rows = [
-            (name, harmless(what, keep=""), *_row(publication, name)[3:], f"{error:,.3g}")
+            (
+                name,
+                harmless(what, keep=""),
+                *_row(publication, name)[3:],
+                "not known" if math.isnan(error) else f"{error:,.3g}",
+            )
             for name, found in errors.items()
             for what, error in found.items()
         ]
         print_table(header, rows, right=("share", "epsilon", "expected error"), fold=("queries", "method"))
-        show(
-            f"errors are mean absolute errors per query, in records, of {records:,} made-up records ({like})"
-        )
+        show(f"errors: root mean square of a query, in records, with {records:,} made-up records ({like})")
         price = amount(publication.budget)
         show(f"price: epsilon {price}, charged once to {publication.dataset!r} in {account}")
         if left is None:
@@ -285,7 +290,7 @@ def _save(releases: Mapping[str, Any], files: Mapping[str, str], folder: Path) -
 
 
 def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:
-    """Return the expected error of a histogram, and of each level where there are groups."""
+    """Return the root mean square error of a query, of each level where there are groups; NaN is unknown."""
     from dphist.planning.grouped import GroupedPlan
 
     if isinstance(plan, GroupedPlan):
@@ -293,7 +298,8 @@ def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:
         return {level.name: float(level.error) for level in levels}
     looked = plan.preview(records=records, like=like)
     words = plan.workload if isinstance(plan.workload, str) else "queries"
-    return {words: float(looked.error)}
+    squares = [plan.queries.mean_squared_error(row - looked.truth) for row in looked.values]
+    return {words: math.sqrt(sum(squares) / len(squares))}
 
 
 def _facts(publication: Publication) -> dict[str, Any]:
