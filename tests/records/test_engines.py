@@ -31,7 +31,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count
+from dphist.records import Tally, count, count_together
 from dphist.records.check import check
 
 pytestmark = [
@@ -485,6 +485,24 @@ def test_units_without_a_value_are_left_out_and_long_numbers_stay_apart(load):
     for unit, expected in (("u", 1), ("d", 3), ("t", 3)):
         got = count(data, Domain((Integers(1, 1),)), columns="x", unit=unit, **where).values
         assert got.tolist() == [expected], unit
+
+
+def test_several_histograms_of_one_table(load):
+    table = pa.table(
+        {"u": np.repeat(np.arange(200), 5), "x": np.tile(np.arange(5.0), 200), "t": ["a", "b"] * 500}
+    )
+    data, where = load(table)
+    numbers, labels = Domain((Integers(0, 4),)), Domain((Categories(("b", "a"), other=True),))
+    edges = Domain((Variable(np.linspace(0, 4, 101)),))
+    tallies = [
+        Tally(numbers, ("x",), unit="u", max_contributions=2),
+        Tally(labels, ("t",), where="x < 4", unit="u", max_contributions=5),
+        Tally(edges, ("x",), unit="u", max_contributions=5),
+    ]
+    first, second, third = count_together(data, tallies, **where)
+    assert first.values.sum() == 400 and first.sensitivity == 2
+    assert second.values.tolist() == [400, 400, 0] and second.sensitivity == 5
+    assert np.array_equal(third.values, 200 * (np.arange(100) % 25 == 0) + 200 * (np.arange(100) == 99))
 
 
 def test_which_records_are_kept_is_left_to_chance(load):

@@ -120,6 +120,7 @@ WHITELIST = {
             "decimal",
             "dataset",
             "journaled",
+            *(f"publication.{key}" for key in ("name", "histogram", "share", "epsilon", "histograms[]")),
         ]
     },
     **{f"versions.{key}": MADE for key in ("dphist", "numpy", "python")},
@@ -293,6 +294,21 @@ def test_a_release_of_people_in_a_file_holds_nothing_more(method, repeat, tmp_pa
         )
 
     dphist.Ledger.open(tmp_path / "book.db", create=True)
+    made, totals = three(repeat, publish)
+    assert trouble([json.loads(release.to_json()) for release in made], totals) == []
+
+
+@pytest.mark.parametrize("name", ["ages", "few"])
+def test_a_histogram_of_a_publication_holds_nothing_more(name, repeat):
+    def publish(values):
+        frame = pd.DataFrame({"age": values, "person": np.arange(values.size)})
+        more = {"column": "age", "unit": "person", "max_contributions": 2, "epsilon": "0.1"}
+        plans = {
+            "ages": dphist.Plan(bins=Integers(0, N - 1), **more),
+            "few": dphist.Plan(bins=4, range=(0, N), method="dawa", **more),
+        }
+        return dphist.Publication(plans).release(frame)[name]
+
     made, totals = three(repeat, publish)
     assert trouble([json.loads(release.to_json()) for release in made], totals) == []
 
