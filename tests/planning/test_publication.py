@@ -132,6 +132,20 @@ def test_what_one_of_them_cannot_do_costs_nothing(monkeypatch):
     assert ledger.entries() == []
 
 
+def test_histograms_that_fit_one_by_one_and_not_together_cost_nothing(monkeypatch):
+    from dphist.methods import memory
+
+    plans = {f"h{i}": dphist.Plan(bins=1 << 18, range=(0, 1), epsilon=1) for i in range(3)}
+    needs = memory.bytes_needed(plans["h0"].pipeline, plans["h0"].domain)
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "available", lambda: 2 * needs)
+    ledger = MemoryLedger()
+    with pytest.raises(UsageError, match="3 histograms together need"):
+        dphist.Publication(plans).release([0.5], ledger=ledger)
+    assert ledger.entries() == []
+    dphist.Publication({key: plans[key] for key in ("h0", "h1")}).release([0.5], ledger=ledger)
+
+
 def test_the_ledger_is_asked_before_the_records_are_read(monkeypatch):
     from dphist import records
 

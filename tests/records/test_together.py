@@ -93,6 +93,12 @@ def test_each_has_its_own_bound_on_a_persons_records(kind, tmp_path):
     data, options = sources(tmp_path)[kind]
     bounds = (1, 3, 2, 50, 1)
     together = count_together(data, asked("person", bounds), **options)
+    frame = visits()
+    ages, weeks = frame[frame.age.between(0, 119)], frame[frame.day.dt.year == 2024]
+    labelled = frame[frame.age >= 18]
+    for rows, at in ((ages, 0), (labelled, 2), (weeks, 4)):
+        kept = rows.groupby("person").size().clip(upper=bounds[at])
+        assert together[at].values.sum() == kept.sum() < len(rows)
     for each, found, k in zip(asked("person", bounds), together, bounds, strict=True):
         assert found.values.sum() == alone(data, each, **options).values.sum()
         assert found.sensitivity == k

@@ -50,6 +50,17 @@ def refuse_groups_that_do_not_fit(method: str, wanted: int, *, groups: int, bins
         )
 
 
+def refuse_several_that_do_not_fit(wanted: int, *, histograms: int) -> None:
+    """Refuse releases that are made together and do not fit into the free memory together."""
+    free = available() if wanted > _SMALL else None
+    if free is not None and wanted > free:
+        raise UsageError(
+            f"{histograms} histograms together need about {wanted / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} GiB are free. Nothing was charged; take fewer bins, or publish some of them "
+            "by themselves."
+        )
+
+
 def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     """Return about how many bytes a release takes at its widest, counts included."""
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):

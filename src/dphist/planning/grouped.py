@@ -181,6 +181,10 @@ class GroupedPlan(Plan):
         made: Any = super().release(data, ledger=ledger, dataset=dataset)
         return made  # type: ignore[no-any-return]
 
+    @property
+    def _bytes(self) -> int:
+        return bytes_needed(self.pipeline, self.hierarchy, self.domain.n)
+
     def prepare(self, *, sensitivity: int | None = None) -> None:
         """Make sure that memory will do, and compile and import all that a release needs; spends nothing.
 
@@ -188,7 +192,7 @@ class GroupedPlan(Plan):
         """
         refuse_groups_that_do_not_fit(
             self.pipeline.name,
-            bytes_needed(self.pipeline, self.hierarchy, self.domain.n),
+            self._bytes,
             groups=len(self.hierarchy.leaves),
             bins=self.domain.n,
         )

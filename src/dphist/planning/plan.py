@@ -39,7 +39,7 @@ from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.levels import Importances
-from dphist.methods.memory import refuse_what_does_not_fit
+from dphist.methods.memory import bytes_needed, refuse_what_does_not_fit
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.planning.preview import LikeData, Preview, pattern, preview
@@ -277,6 +277,11 @@ class Plan:
     def _counted(self) -> Domain:
         """The bins into which records are counted."""
         return self.domain
+
+    @property
+    def _bytes(self) -> int:
+        """About how much memory the release takes at its widest."""
+        return bytes_needed(self.pipeline, self.domain)
 
     @property
     def _tally(self) -> Tally:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dphist.errors import UsageError
+from dphist.methods.memory import refuse_several_that_do_not_fit
 from dphist.planning.plan import (
     Plan,
     UnmadeLedger,
@@ -96,6 +97,9 @@ class Publication:
         for plan in self.plans.values():
             refuse_wide_noise(plan, plan.max_contributions)
             plan.prepare()
+        # The counts of all are held at once, and so are their releases.
+        wanted = sum(plan._bytes for plan in self.plans.values())  # noqa: SLF001 - of plans, which these are
+        refuse_several_that_do_not_fit(wanted, histograms=len(self.plans))
 
     def release(
         self,
