@@ -169,7 +169,7 @@ class TestCharts:
         rows = picture.spec["datasets"]["curves"]
         assert [(r["name"], r["x"]) for r in rows] == [("a", 0.1), ("a", 1.0), ("b", 0.1), ("b", 1.0)]
         assert [r["first"] for r in rows] == [True, True, False, False]
-        assert len(picture.spec["layer"]) == 4
+        assert len(picture.spec["layer"]) == 5
         with pytest.raises(UsageError, match="nothing to draw"):
             curves_chart({"a": []})
 

@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.charts.picture import BAR as BAR_COLOUR
 from dphist.charts.picture import (
     BLUE,
     INK,
+    MOST_ROWS,
     SKY,
     TIP,
     WIDTH,
     Columns,
     Picture,
     Spec,
+    Table,
     checked,
+    checked_size,
     frame,
     plain,
     tick_text,
+    words_of,
 )
 from dphist.domain import Domain
 from dphist.domain.groups import Floats
@@ -35,6 +40,7 @@ GAP, BAR = 18, 13  # pixels between pictures, and for each bar
 _LETTER = 6.4  # the width of a letter, in pixels
 _MOST_BESIDE = 180  # pixels for labels beside their bars
 _LINE = 0.02  # room for the line of the largest value, in the same units
+_WORDS, _HEAD = 110, 48  # pixels for the words above all pictures, and for those of each row
 _REACH = 0.5  # how far above all values a band may reach, in units of the values' range
 
 
@@ -70,26 +76,31 @@ def multiples_chart(
     title: str = "",
     subtitle: str = "",
     x_title: str = "",
+    y_title: str = "records",
     note: str = "",
+    size: tuple[float, float] | None = None,
 ) -> Picture:
     """Return a small histogram for each group, all on the same axes, each with its total at its name.
 
     Args:
         shares: draw each bin's share of its group: groups of very different size can then be compared.
         note: a sentence that stands below the subtitle.
+        size: width and height of the whole picture, in pixels.
     """
     if not panels:
         raise UsageError("there is nothing to draw: give at least one group.")
     x = Columns.of(domain.axis, MOST_COLUMNS)
     lists = bool(x.names) and x.m <= MOST_BARS
     beside = min(_MOST_BESIDE, round(max(map(len, x.names)) * _LETTER)) if lists else 40
-    across, width = _layout(panels, WIDTH - beside)
+    size = checked_size(size)
+    room = WIDTH if size is None else int(size[0]) - 30
+    across, width = _layout(panels, room - beside)
     drawn = [_numbers(panel, domain, x, shares=shares) for panel in panels]
     lo, hi, cut = _reach(drawn)
     blank = sum(not panel.is_clear for panel in panels) if shares else 0
     along = plain(x_title) or "bin"
     along += ", by number" if x.kind == "categories" and not lists else ""
-    of = "share of the group's records" if shares else "records"
+    of = f"share of the group's {plain(y_title)}" if shares else plain(y_title)
     said = [
         note,
         f"Bars: {of}, by {along}." if lists else f"Across: {along}; upwards: {of}.",
@@ -104,7 +115,9 @@ def multiples_chart(
     two = any(len(_head(panel, width, two=False)) > 1 for panel in panels)
     names = {"xnames": x.names, "panelnames": [_head(panel, width, two=two) for panel in panels]}
     about = f"{len(panels):,} histograms of {domain.n:,} bins"
-    spec = frame(title, subtitle, (" ".join(filter(None, said)),), about, {"panels": table}, names)
+    spec = frame(
+        title, subtitle, (" ".join(filter(None, said)),), about, {"panels": table}, names, width=room
+    )
     head: Spec = {
         "title": None,
         "labelExpr": "panelnames[datum.value]",
@@ -113,6 +126,9 @@ def multiples_chart(
     }
     head |= {"labelFontSize": 12, "labelPadding": 4, "labelLimit": width + GAP}
     tall = x.m * BAR if lists else 150 if len(panels) <= 3 else 95
+    if size is not None:
+        rows = -(-len(panels) // across)
+        tall = max(30, round((size[1] - _WORDS) / rows) - _HEAD)
     return Picture(
         spec
         | {
@@ -123,8 +139,18 @@ def multiples_chart(
             "spec": {"width": width, "height": tall, "layer": layers},
             # Where the last row has gaps, a common axis would stand below nothing.
             "resolve": {"axis": {"x": "independent" if len(panels) % across else "shared"}},
-        }
+        },
+        _table(domain, panels),
     )
+
+
+def _table(domain: Domain, panels: Sequence[Panel]) -> Table:
+    """Return the values in words, a row for each bin and a column for each group."""
+    if domain.n * len(panels) > MOST_ROWS:
+        return ()
+    columns = [[words_of(value) for value in np.ravel(panel.values).tolist()] for panel in panels]
+    head = ["bin", *(panel.name for panel in panels)]
+    return [head, *([name, *row] for name, *row in zip(domain.axis.names(), *columns, strict=True))]
 
 
 def _layout(panels: Sequence[Panel], room: int) -> tuple[int, int]:
@@ -242,7 +268,7 @@ def _bars(
     bar = {
         "type": "bar",
         "orient": "horizontal",
-        "color": SKY,
+        "color": BAR_COLOUR,
         "yOffset": 1.5,
         "y2Offset": -1.5,
         "clip": True,

@@ -254,6 +254,13 @@ def plot(
     joint: Annotated[
         bool, typer.Option("--joint", help="Draw the band that holds simultaneously for all bins.")
     ] = False,
+    title: Annotated[str, typer.Option(help="Title of the picture; by default what was counted.")] = "",
+    xlabel: Annotated[str, typer.Option(help="Name of the axis of the bins.")] = "",
+    ylabel: Annotated[str, typer.Option(help="Name of the other axis.")] = "",
+    size: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="WIDTH HEIGHT", help="Of the whole picture, in pixels: 900 400"),
+    ] = None,
     overwrite: OverwriteFlag = False,
 ) -> None:
     """Draw a saved release with its error band; of a release by group its largest groups, side by side."""
@@ -261,6 +268,7 @@ def plot(
 
     loaded: Any = load(release)
     options: dict[str, Any] = {"level": level, "overwrite": overwrite}
+    options |= {"title": title, "xlabel": xlabel, "ylabel": ylabel, "size": size}
     if isinstance(one := _one_group(loaded, group), _Sums):
         if log or joint:
             raise UsageError("--log and --joint go with a picture of one group: name it with --group.")

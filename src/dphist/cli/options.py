@@ -99,6 +99,21 @@ class Person:
     max_contributions: Annotated[int, option(PRIVACY, "Records counted per person; default 1.", "N")] = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """The words and the size of a picture."""
+
+    title: Annotated[
+        str, option(OUTPUT, "Of the picture; so are --xlabel, --ylabel, --size W H.", "TEXT")
+    ] = ""
+    xlabel: Annotated[str, option(OUTPUT, "Name of the axis of the bins.", "TEXT", hidden=True)] = ""
+    ylabel: Annotated[str, option(OUTPUT, "Name of the other axis.", "TEXT", hidden=True)] = ""
+    size: Annotated[
+        tuple[float, float] | None,
+        option(OUTPUT, "Of the whole picture, in pixels: 900 400", "WIDTH HEIGHT", hidden=True),
+    ] = None
+
+
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose bundles are spread out into their options."""
     hints = get_type_hints(command, include_extras=True)

@@ -25,7 +25,7 @@ from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
 from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
-from dphist.errors import DphistError, OutputError, is_interrupt
+from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
@@ -45,6 +45,7 @@ def publish(
     reading: options.Reading,
     epsilon: Annotated[str, option(PRIVACY, "Privacy budget: 0.5", "E")],
     person: options.Person,
+    looks: options.Looks,
     method: Annotated[str, option(PRIVACY, "Default: identity; see dphist methods.", "NAME")] = "identity",
     calibrate: Annotated[
         str | None,
@@ -72,6 +73,7 @@ def publish(
     from dphist.release import fresh_name
 
     check_columns(axes)
+    _check_looks(looks, plot)
     choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
     plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices)
     say_what_is_short(plan.domain)
@@ -112,7 +114,7 @@ def publish(
         if plan.pipeline.calibrate and groups.by is None and not release.error.is_calibrated:
             say("note: nothing was calibrated, since no bins share a value.")
         if plot is not None:
-            done = _draw(release, plot, saved, overwrite=overwrite) and done
+            done = _draw(release, plot, saved, overwrite=overwrite, looks=looks) and done
         if as_json:
             show(release.to_json())
         else:
@@ -222,11 +224,20 @@ def _later(saved: Path, plot: Path) -> str:
     return f" Draw it with: dphist plot {shlex.quote(str(saved))} {shlex.quote(str(plot))}"
 
 
-def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool) -> bool:
+def _check_looks(looks: options.Looks, plot: Path | None) -> None:
+    """Refuse a size that no picture can have, and words without a picture, before anything is spent."""
+    from dphist.charts.picture import checked_size
+
+    checked_size(looks.size)
+    if plot is None and looks != options.Looks():
+        raise UsageError("--title, --xlabel, --ylabel and --size are of a picture: add --plot FILE.")
+
+
+def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool, looks: options.Looks) -> bool:
     """Draw a saved release, or print the command that draws it later."""
     try:
         check_free(plot, overwrite=overwrite)  # it may have come meanwhile
-        release.plot(plot, overwrite=overwrite)
+        release.plot(plot, overwrite=overwrite, **vars(looks))
     except Exception as error:  # whatever the renderer says: the release is worth more than its picture
         say(f"error: no picture: {error} The release is safe in {saved}.{_later(saved, plot)}")
         return False

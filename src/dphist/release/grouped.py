@@ -360,6 +360,10 @@ class GroupedRelease:
         of: str | None = None,
         groups: Sequence[str] | None = None,
         level: float = 0.95,
+        title: str = "",
+        xlabel: str = "",
+        ylabel: str = "",
+        size: tuple[float, float] | None = None,
         overwrite: bool = False,
     ) -> Picture:
         """Return a picture with a small histogram for each group; saved too if a path is given.
@@ -368,11 +372,17 @@ class GroupedRelease:
             of: the level whose groups are drawn; by default the lowest.
             groups: which of them; by default the largest.
             level: the confidence level of the bands.
+            title: what stands above the picture; by default what was counted.
+            xlabel: the name of the bins' axis.
+            ylabel: the name of the other axis.
+            size: width and height of the whole picture in pixels, such as (900, 400).
             overwrite: replace another file of that name.
         """
         from dphist.release.grouped_show import draw
+        from dphist.release.show import Looks
 
-        picture = draw(self, of=of, groups=groups, level=level)
+        looks = Looks(title, xlabel, ylabel, size)
+        picture = draw(self, of=of, groups=groups, level=level, looks=looks)
         if path is not None:
             picture.save(path, overwrite=overwrite)
         return picture

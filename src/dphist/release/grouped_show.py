@@ -77,7 +77,14 @@ def frame(release: GroupedRelease, library: Literal["pandas", "pyarrow", "polars
 # ---- the picture ------------------------------------------------------------------------------------
 
 
-def draw(release: GroupedRelease, *, of: str | None, groups: Sequence[str] | None, level: float) -> Picture:
+def draw(
+    release: GroupedRelease,
+    *,
+    of: str | None,
+    groups: Sequence[str] | None,
+    level: float,
+    looks: show.Looks,
+) -> Picture:
     """Return small histograms of some groups side by side, the largest first."""
     from dphist.charts.multiples import multiples_chart
 
@@ -99,9 +106,11 @@ def draw(release: GroupedRelease, *, of: str | None, groups: Sequence[str] | Non
         release.bins,
         panels,
         shares=shares,
-        title=_title(release, at if groups is None else None, len(panels)),
+        title=looks.title or _title(release, at if groups is None else None, len(panels)),
         subtitle=show.subtitle(release, level if known else None),
-        x_title=_column(release),
+        x_title=looks.xlabel or _column(release),
+        y_title=looks.ylabel or "records",
+        size=looks.size,
         note=_note(release, unknown=unknown, known=known, left=left, at=at, ranked=groups is None),
     )
 
@@ -160,10 +169,10 @@ def _note(
 
 
 def _column(release: GroupedRelease) -> str:
-    """Return the name of the column that was counted, if the release knows it."""
+    """Return the name of the column that was counted; nothing for an SQL expression."""
     names: Any = release.provenance.get("column")
     last = names[-1] if isinstance(names, tuple) and names else names
-    return last if isinstance(last, str) else ""
+    return show.plain_name(last) if isinstance(last, str) else ""
 
 
 # ---- the page ---------------------------------------------------------------------------------------

@@ -693,6 +693,10 @@ class Release:
         level: float = 0.95,
         joint: bool = False,
         truth: ArrayLike | None = None,
+        title: str = "",
+        xlabel: str = "",
+        ylabel: str = "",
+        size: tuple[float, float] | None = None,
         overwrite: bool = False,
     ) -> Picture:
         """Return a chart with the confidence intervals that are known; save it if a path is given.
@@ -704,11 +708,16 @@ class Release:
             log: draw the counts on a logarithmic axis.
             joint: draw the intervals that hold simultaneously for all bins.
             truth: exact counts to draw beside the values; only for data that is public.
+            title: what stands above the picture; by default what was counted.
+            xlabel: the name of the bins' axis.
+            ylabel: the name of the other axis.
+            size: width and height of the whole picture in pixels, such as (900, 400).
             overwrite: replace an existing file.
         """
-        from dphist.release.show import draw
+        from dphist.release.show import Looks, draw
 
-        picture = draw(self, log=log, level=level, joint=joint, truth=truth)
+        looks = Looks(title, xlabel, ylabel, size)
+        picture = draw(self, log=log, level=level, joint=joint, truth=truth, looks=looks)
         if path is not None:
             picture.save(path, overwrite=overwrite)
         return picture

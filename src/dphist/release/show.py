@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dphist.release.grouped import GroupedRelease
 
 Columns = dict[str, NDArray[Any]]
+SQL_WORDS = {"CASE", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "NOT", "IS", "IN", "NULL", "LIKE", "BETWEEN"}
 NOT_JOURNALED = "not journaled: no ledger will count this epsilon against later releases"
 
 
@@ -189,13 +191,25 @@ def one_line(release: Release) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Looks:
+    """What a person says of a picture: its words, and its width and height in pixels."""
+
+    title: str = ""
+    xlabel: str = ""
+    ylabel: str = ""
+    size: tuple[float, float] | None = None
+
+
 def subtitle(release: Release | GroupedRelease, level: float | None, *, joint: bool = False) -> str:
     """Return the line under a picture's title."""
     parts = [release.method, f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
     if release.provenance.get("where"):
         parts.append(f"where {release.provenance['where']}")
     if level is not None:
-        parts.append(f"band: {100 * level:g} % for {'all bins at once' if joint else 'each bin on its own'}")
+        parts.append(
+            f"intervals: {100 * level:g} % for {'all bins at once' if joint else 'each bin on its own'}"
+        )
     if release.simulated:
         parts.append("SIMULATED: not private")
     return "; ".join(parts)
@@ -208,38 +222,47 @@ def draw(
     level: float,
     joint: bool,
     truth: ArrayLike | None,
+    looks: Looks,
 ) -> Picture:
     """Return the picture of a release."""
     from dphist.charts import picture as plots
+    from dphist.release.words import usual_title
 
+    title = looks.title or usual_title(release)
+    low, high = release.presentable_intervals(level=level, joint=joint)
+    finite = np.isfinite(low)
+    low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
+    known = bool(finite.any())
     if len(release.domain.axes) == 2:
         if truth is not None:
             raise UsageError("a grid is drawn as a map of one release; plot the truth separately.")
         return plots.heatmap_chart(
             release.domain,
             release.values(),
-            title=_counted(release),
-            subtitle=subtitle(release, None),
-            x_title=_title(release, 0),
-            y_title=_title(release, 1),
+            low=low if known else None,
+            high=high if known else None,
+            title=title,
+            subtitle=subtitle(release, level if known else None, joint=joint),
+            x_title=looks.xlabel or _title(release, 0),
+            y_title=looks.ylabel or _title(release, 1),
             note=_note(release, known=release.error.variances() is not None),
+            size=looks.size,
         )
-    low, high = release.presentable_intervals(level=level, joint=joint)
-    finite = np.isfinite(low)
-    low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
-    known = bool(finite.any())
     return plots.histogram_chart(
         release.domain,
         release.values(),
         low=low if known else None,
         high=high if known else None,
-        title=_counted(release),
+        title=title,
         subtitle=subtitle(release, level if known else None, joint=joint),
         simulated=release.simulated,
         scale="log" if log else "linear",
         truth=truth,
-        x_title=_title(release, 0),
+        x_title=looks.xlabel or _title(release, 0),
+        y_title=looks.ylabel or "records",
         note=_note(release, known=known),
+        groups=None if release.groups.are_singletons else release.groups,
+        size=looks.size,
     )
 
 
@@ -250,21 +273,24 @@ def _note(release: Release, *, known: bool) -> str:
     return f"{unknown} {release.bounding}".strip()
 
 
-def _counted(release: Release) -> str:
-    """Return the contents of a chart: the columns and the bins."""
-    shape = release.domain.shape
-    names = [_title(release, axis) for axis in range(len(shape))]
-    bins = " x ".join(f"{n:,}" for n in shape) + (" bin" if release.domain.n == 1 else " bins")
-    return f"{' by '.join(names)}, {bins}" if all(names) else bins
-
-
 def _title(release: Release, axis: int) -> str:
-    """Return the name of the column an axis was counted over, if the release knows it."""
+    """Return the name of the column an axis was counted over; nothing for an SQL expression."""
     columns: Any = release.provenance.get("column")
     names = (columns,) if isinstance(columns, str) else columns
     if isinstance(names, tuple) and len(names) == len(release.domain.axes) and isinstance(names[axis], str):
-        return str(names[axis])
+        return plain_name(names[axis])
     return ""
+
+
+def plain_name(column: str) -> str:
+    """Return what was counted if it is the name of a column; nothing if it is an SQL expression.
+
+    A minus with a blank beside it and a word of SQL among several make an expression.
+    """
+    name = column[1:-1] if re.fullmatch(r'"[^"]+"', column) else column
+    words = set(name.upper().split())
+    named = re.fullmatch(r"\w+(?:[ .-]\w+)*", name) and not re.fullmatch(r"[\d.-]+", name)
+    return name if named and (len(words) == 1 or not SQL_WORDS & words) else ""
 
 
 def facts(release: Release) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from dphist.domain import Axis, Categories, Instants, Integers
 from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
-from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, short_id
+from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, plain_name, short_id
 
 AnyRelease = Release | GroupedRelease
 GUESSES = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))  # how sure somebody is before seeing a release
@@ -57,7 +57,8 @@ def draws_of(release: AnyRelease) -> tuple[str | None, str | None]:
 def usual_title(release: AnyRelease) -> str:
     """Return a title where the person gave none: what was counted, never an SQL expression."""
     names = column_names(release)
-    if not names or not all(re.fullmatch(r"\w[\w .-]*", name) for name in names):
+    names = [plain_name(name) for name in names]
+    if not names or not all(names):
         names = ["bin"] if len(names) < 2 else ["two axes"]
     title = f"Records by {' and '.join(names)}"
     if isinstance(release, GroupedRelease):

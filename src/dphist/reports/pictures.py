@@ -59,12 +59,13 @@ def _fitted(spec: Spec, width: int, height: int) -> Spec:
     made["config"] = made["config"] | {"background": "transparent", "padding": 6}
     if "facet" in made:
         return made if width == WIDE else _stacked(made, width)
-    if "layer" not in made:
+    if made.get("data", {}).get("name") == "cells":
         return _mapped(made, width)
     for view in made["layer"]:
         _turned(view["encoding"], _names(made), width)
     fit = {"type": "fit-x", "contains": "padding"}
-    return made | {"width": width, "height": height, "autosize": fit}
+    listed = "xnames" in str(made["layer"][0]["encoding"]["y"]["axis"].get("labelExpr"))
+    return made | {"width": width, "height": made["height"] if listed else height, "autosize": fit}
 
 
 def _mapped(spec: Spec, width: int) -> Spec:
@@ -72,9 +73,12 @@ def _mapped(spec: Spec, width: int) -> Spec:
     cells = len({row["x from"] for row in spec["datasets"]["cells"]})
     room = width - (150 if width == WIDE else 80)
     spec["width"] = cells * max(1, room // cells)
-    _turned(spec["encoding"], _names(spec), width)
-    if width == NARROW:  # a legend beside it would take a third
-        spec["encoding"]["color"]["legend"] |= {"orient": "bottom", "gradientLength": width - 80}
+    if width == NARROW and "layer" in spec:  # numbers have no room
+        spec["layer"] = [view for view in spec["layer"] if view["mark"]["type"] != "text"]
+    for view in spec.get("layer", [spec]):
+        _turned(view["encoding"], _names(spec), width)
+        if width == NARROW and "legend" in view["encoding"].get("color", {}):  # it would take a third
+            view["encoding"]["color"]["legend"] |= {"orient": "bottom", "gradientLength": width - 80}
     return spec
 
 
