@@ -170,7 +170,7 @@ def main(folder: Path = HERE, ending: str = ".svg") -> None:
 
 
 def shortened(svg: str) -> str:
-    """Return a picture without what nobody sees: further digits of coordinates, and attributes of defaults."""
+    """Return a picture without what nobody sees: further digits of coordinates, attributes of defaults."""
     svg = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), svg)
     unused = r' (?:opacity="1"|pointer-events="none"|aria-[a-z]+="[^"]*"|role="[^"]*"|class="[^"]*")'
     return re.sub(unused, "", svg)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gallery import shortened
 from numpy.typing import NDArray
 
 import dphist
@@ -27,7 +28,9 @@ def main(endings: tuple[str, ...] = (".svg",)) -> None:
     """Write every picture."""
     for draw in (quadrangle, decisions, levels, sliding, skyline, outcomes, buys, joint):
         for ending in endings:
-            draw().save(HERE / f"{draw.__name__}{ending}", overwrite=True)
+            file = draw().save(HERE / f"{draw.__name__}{ending}", overwrite=True)
+            if ending == ".svg":
+                file.write_text(shortened(file.read_text("utf-8")), "utf-8")
 
 
 def picture(about: str, spec: Spec) -> Picture:
