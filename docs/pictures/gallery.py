@@ -30,6 +30,7 @@ WARDS = [
     "Intensive care, adults",
     "Eye clinic",
 ]
+PLACES = re.compile(r' (?:d|transform|x|y|x1|x2|y1|y2)="[^"]*"')  # attributes
 SIZES = {900: 430, 420: 360}  # width and height
 
 
@@ -171,9 +172,13 @@ def main(folder: Path = HERE, ending: str = ".svg") -> None:
 
 def shortened(svg: str) -> str:
     """Return a picture without what nobody sees: further digits of coordinates, attributes of defaults."""
-    svg = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), svg)
     unused = r' (?:opacity="1"|pointer-events="none"|aria-[a-z]+="[^"]*"|role="[^"]*"|class="[^"]*")'
-    return re.sub(unused, "", svg)
+    tags = re.compile(r"<[^>]*>")  # no word between tags is touched
+    return tags.sub(lambda tag: re.sub(unused, "", PLACES.sub(_rounded, tag[0])), svg)
+
+
+def _rounded(places: re.Match[str]) -> str:
+    return re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), places[0])
 
 
 if __name__ == "__main__":
