@@ -133,6 +133,17 @@ def test_shares_follow_the_importances():
             make_shares(TREE, wrong)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_leaves_have_a_share_also_where_each_is_alone_in_its_group(biased):
+    wards = {f"r{i}": {f"w{i}{j}": [f"b{i}{j}"] for j in range(2)} for i in range(3)}
+    chain = make_hierarchy(("all", "region", "ward", "bed"), {"T": wards})
+    for least in (0, 1e-7, 0.3):
+        shares = make_shares(chain, {"all": 1, "region": 0, "ward": 1, "bed": least}, biased=biased)
+        assert sum(shares) == 1
+        assert shares[-1] > 0
+        assert min(shares) >= 0
+
+
 def test_levels_above_biased_groups_are_measured():
     """Few groups: sums of unbiased ones are good enough, sums of biased ones are not."""
     few = make_hierarchy(("nation", "region", "hospital"), {"N": ["a", "b"], "S": ["c", "d"]})

@@ -144,3 +144,48 @@ def test_a_closed_connection(connection):
 def test_text_options_are_for_text(connection):
     with pytest.raises(UsageError, match="describe CSV"):
         records.count(connection.table("visits"), AGES, columns="age", decimal=",")
+
+
+@pytest.mark.parametrize("odd", ["secret", b"\xff", 2.5, None])
+def test_a_record_of_a_subclass_of_pandas_does_not_change_how_others_are_read(odd):
+    pandas = pytest.importorskip("pandas")
+
+    class Mine(pandas.DataFrame):
+        """As libraries of maps and surveys have them."""
+
+    class Ages(pandas.Series):
+        """As above."""
+
+    for ages in ([1, 2, 3], ["1", "2", "3"]):
+        for cells in (ages, [*ages, odd]):
+            column = pandas.Series(cells, dtype=object)
+            alike = [column.to_frame("age"), Mine({"age": column})]
+            plain, own = (records.count(each, AGES, columns="age") for each in alike)
+            assert exact(own).tolist() == exact(plain).tolist()
+            assert exact(own)[1] == exact(own)[3] == 1
+            assert exact(records.count(Ages(column), AGES)).tolist() == exact(plain).tolist()
+
+
+def test_a_subclass_of_polars_is_read_as_polars():
+    polars = pytest.importorskip("polars")
+
+    class Mine(polars.DataFrame):
+        """As above."""
+
+    assert exact(records.count(Mine({"age": [1, 2, 2]}), AGES, columns="age"))[2] == 2
+
+
+@pytest.mark.parametrize("form", ["reader", "stream", "scanner", "table", "column"])
+def test_a_stream_is_whole_in_every_time_zone(form):
+    from pyarrow import dataset
+
+    held = pa.table({"value": [1, 2, 2]})
+    data = {
+        "reader": held.to_reader(),
+        "stream": Stream(held.to_reader()),
+        "scanner": dataset.Scanner.from_batches(held.to_batches(), schema=held.schema),
+        "table": held,
+        "column": held["value"],
+    }[form]
+    both = [records.Tally(AGES, ("value",), timezone=zone) for zone in ("UTC", "Europe/Rome")]
+    assert [exact(each)[2] for each in records.count_together(data, both)] == [2, 2]

@@ -112,6 +112,8 @@ def make_shares(
     weights = list(make_importances(hierarchy, importances).values())
     best = (levels.shares_apart if biased else levels.best_shares)(hierarchy.sizes, weights)
     upper = [Fraction(round(float(s) * _FINEST), _FINEST) for s in best[:-1]]
+    if (least := Fraction(1, _FINEST)) > (left := 1 - sum(upper, Fraction(0))):
+        upper[upper.index(max(upper))] -= least - left  # the leaves are always measured
     return (*upper, 1 - sum(upper, Fraction(0)))
 
 

@@ -186,11 +186,28 @@ def count_together(
     """
     found: dict[int, Counts | SparseCounts] = {}
     text = Text(well_formed, encoding, decimal)
-    for zone in dict.fromkeys(each.zone for each in tallies):
+    zones = dict.fromkeys(each.zone for each in tallies)
+    if len(zones) > 1:
+        data = _read_again(data)
+    for zone in zones:
         at = [i for i, each in enumerate(tallies) if each.zone == zone]
         counted = _count(data, [tallies[i] for i in at], zone, text, table=table, progress=progress)
         found |= dict(zip(at, counted, strict=True))
     return [found[i] for i in range(len(tallies))]
+
+
+def _read_again(data: Any) -> Any:
+    """Return data that can be read more than once: of a stream, which gives its records once, the table."""
+    data = _of_its_library(data)
+    package, kind = type(data).__module__.partition(".")[0], type(data).__name__
+    if package == "pyarrow" and kind == "Scanner":
+        return data.to_table()
+    known = package in (*_FRAMES, *_DUCKDB) and kind != "RecordBatchReader"
+    if known or not hasattr(type(data), _STREAM):
+        return data
+    import pyarrow
+
+    return pyarrow.table(data)
 
 
 def _count(
@@ -317,6 +334,7 @@ def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tup
         return data, columns
     if isinstance(data, str | os.PathLike):
         return Path(data), columns
+    data = _of_its_library(data)
     package = type(data).__module__.partition(".")[0]
     if package not in _FRAMES:
         return (data if package in _DUCKDB or hasattr(type(data), _STREAM) else None), columns
@@ -328,6 +346,18 @@ def as_frame(data: object, columns: tuple[str, ...]) -> tuple[object | None, tup
 
         return pyarrow.table({_VALUE: data}), columns or (_VALUE,)
     return data, columns
+
+
+def _of_its_library(data: Any) -> Any:
+    """Return a table of somebody's subclass as one of pandas or polars, which is read by declared types.
+
+    As a stream of Arrow its columns of objects would be typed by what all records hold: one record could
+    change how the others are read, or stop the count.
+    """
+    for kind in type(data).__mro__[1:]:
+        if kind.__module__.partition(".")[0] in ("pandas", "polars") and hasattr(kind, _STREAM):
+            return kind(data)
+    return data
 
 
 def plain_arrays(data: object, domain: Domain) -> list[NDArray[Any]]:
