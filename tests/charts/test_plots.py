@@ -179,6 +179,7 @@ def test_very_uneven_edges_are_named_and_others_measured():
     wild = histogram_chart(Domain(Variable([0, 1, 10, 1000])), noisy(3))
     mild = histogram_chart(Domain(Variable([0, 1, 3, 10])), noisy(3))
     assert wild.spec["params"] == [{"name": "xnames", "value": ["[0, 1)", "[1, 10)", "[10, 1000]"]}]
+    assert "none is drawn to scale" in " ".join(wild.spec["title"]["subtitle"])
     assert mild.spec["params"] == []
     assert [row["x to"] for row in table(mild, "bins")] == [1, 3, 10]
 

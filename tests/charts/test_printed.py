@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from dphist.release.show import plain_name
 from shell import dphist
 
 SVG = "{http://www.w3.org/2000/svg}"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 UNEVEN = Domain(Variable([0, 1, 5, 20]))
 
 
@@ -177,6 +180,11 @@ def test_an_axis_has_one_notation(top):
     assert len(set(numbers)) == len(numbers)
 
 
+def test_few_edges_are_all_written_where_they_fit():
+    shown = texts(histogram_chart(Domain(Variable([0, 10, 15, 18, 30, 45, 65, 80, 120])), np.ones(8)))
+    assert {"0", "10", "15", "30", "45", "65", "80", "120"} <= set(shown)
+
+
 def test_a_logarithmic_axis_has_all_digits():
     assert "~s" not in tick_text(1, 1e6, log=True)
     assert "~s" in tick_text(1, 1e9, log=True)
@@ -222,7 +230,12 @@ def test_small_squares_lie_inside_their_cells_on_both_kinds_of_axes():
 
 def test_large_grids_have_no_numbers_and_letters_have_contrast():
     wide = Domain((Integers(0, 99), Integers(0, 2)))
-    assert "number" not in heatmap_chart(wide, np.full(300, 1234.0)).spec["datasets"]["cells"][0]
+    values = np.full(300, 1234.0)
+    small = heatmap_chart(wide, values, low=np.where(np.arange(300) < 9, -1, 1233), high=values + 1)
+    assert "number" not in small.spec["datasets"]["cells"][0]
+    assert "left blank cannot be told from zero" in subtitle(small)
+    blank = marks(small, "rect")[0]["mark"]["color"]
+    assert blank == plots.WHITE and contrast(blank, plots.RAMP[0]) >= 1.2 and not marks(small, "point")
     rows = heatmap_chart(GRID, np.arange(12.0)).spec["datasets"]["cells"]
     assert {row["ink"] for row in rows if row["value"] < 6} == {plots.INK}
     assert {row["ink"] for row in rows if row["value"] > 8} == {plots.WHITE}
@@ -368,6 +381,25 @@ def test_a_page_is_as_wide_as_its_window_and_has_the_table():
     assert "<td>11</td>" in grid
     panels = [Panel("g", np.arange(4.0) + 77, np.zeros(4), np.full(4, 99.0))]
     assert "<td>80</td>" in multiples_chart(Domain(Integers(0, 3)), panels).to_html()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt install chromium")
+@pytest.mark.parametrize("width", [1100, 500])
+def test_a_browser_draws_the_page_as_wide_as_the_window(tmp_path, width):
+    measure = (
+        "<script>setInterval(()=>{const w=s=>document.querySelector(s).getBoundingClientRect().width;"
+        "document.title=[innerWidth,w('svg.marks'),w('summary svg'),document.body.scrollWidth].join()},200)"
+        "</script>"
+    )
+    page = tmp_path / "page.html"
+    before, after = histogram_chart(UNEVEN, [1, 2, 3], title="t").to_html().rsplit("</body>", 1)
+    page.write_text(f"{before}{measure}</body>{after}", "utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000", "--dump-dom"]
+    flags += [f"--window-size={width},800", f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    done = subprocess.run([CHROMIUM, *flags], capture_output=True, text=True, timeout=300, check=True)
+    window, drawn, menu, body = map(float, re.search(r"<title>([\d.,]+)</title>", done.stdout)[1].split(","))
+    assert 0.85 * window <= drawn <= window and body <= window  # no more and no less than the window
+    assert menu < 40
 
 
 # Colours

@@ -45,7 +45,7 @@ BLUE, BAR, VERMILION = "#0A5A97", "#4A8FC7", "#B84700"  # lines, bars under whis
 SKY, FAINT = "#7DB1DB", "#F1F3F6"  # bands, which a line of their own names, and empty cells
 # Curves: distinct under the common kinds of colour blindness, and each dark enough for white paper.
 INKS = ("#1050C8", "#733000", "#1B9A7E", "#D048B8", "#958A2A", "#222222")
-RAMP = ["#F1F6FB", "#CFE2F1", "#9CC5E3", "#5FA0CF", "#2678B2", "#0A4F86", "#06325A"]  # cells, from zero up
+RAMP = ["#DCE9F5", "#BDD7EC", "#95C0E1", "#5FA0CF", "#2678B2", "#0A4F86", "#06325A"]  # cells, from zero up
 TEXT = {"labelFontSize": 12, "labelColor": INK, "titleColor": INK, "titleFontWeight": "normal"}
 CONFIG: Spec = {
     "background": "white",
@@ -69,7 +69,7 @@ PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="UTF-8"><title>{tit
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 body{{margin:1rem auto;padding:0 .6rem;max-width:75rem;
 font:15px/1.45 Helvetica,Arial,sans-serif;color:#262626}}
-#picture,#picture svg{{display:block;width:100%;height:auto}}
+#picture,#picture svg.marks{{display:block;width:100%;height:auto}}
 table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}
 th,td{{text-align:right;padding:.15rem .8rem;border-bottom:1px solid #ddd}}
 th:first-child,td:first-child{{text-align:left;overflow-wrap:anywhere}}
@@ -256,7 +256,7 @@ def histogram_chart(
         layers.append(_counts(ruler["x"], height))
     about = f"histogram of {domain.n:,} bins"
     blocks = _block_words(groups, domain.n) if merged else ""
-    notes = (note, shown, blocks, _area(density), _cut_short(domain.axis))
+    notes = (note, shown, blocks, _area(density) or _unlike(domain.axis), _cut_short(domain.axis))
     small = _too_small(data, height, scale, tall, counted)
     spec = frame(title, subtitle, (*notes, small), about, tables, {"xnames": ruled.names}, width=room)
     rows = _table_of(domain.axis, plain(x_title), y * per, {key: part * per for key, part in ends.items()})
@@ -267,6 +267,11 @@ def histogram_chart(
 
 def _area(density: str) -> str:
     return "Bins of unequal width: the area of a bar is its count, its height the density." if density else ""
+
+
+def _unlike(axis: Axis) -> str:
+    named = axis.kind != "categories" and is_counted(axis)
+    return "Bins of very different widths: each is named, and none is drawn to scale." if named else ""
 
 
 def _written(x: Columns, data: dict[str, Floats], counts: Floats, room: float) -> dict[str, NDArray[Any]]:
@@ -405,17 +410,18 @@ def _cells(where: dict[str, Spec], across: float, up: float, *, known: bool, num
     middle = {k: place[k] | {"field": f"{k} middle"} for k in ("x", "y")}
     layers: list[Spec] = [{"mark": rect | seam, "encoding": where}]
     if known:
-        dx, dy = (INSET * side if min(across, up) >= ROOMY else 0 for side in (across, up))
+        roomy = min(across, up) >= ROOMY
+        dx, dy = (INSET * side if roomy else 0 for side in (across, up))
         # The second axis runs upwards unless it is a list, which is read from the top.
         dy = dy if where["y"]["scale"].get("reverse") else -dy
         inset = {"xOffset": dx, "x2Offset": -dx, "yOffset": dy, "y2Offset": -dy}
         dot = {"type": "point", "shape": "circle", "size": 22, "filled": False, "color": MUTED}
         layers = [
-            {"mark": {"type": "rect", "color": FAINT} | seam, "encoding": place},
+            {"mark": {"type": "rect", "color": FAINT if roomy else WHITE} | seam, "encoding": place},
             {"transform": [{"filter": "datum.known == 2"}]} | layers[0],
             {"transform": [{"filter": "datum.known == 1"}], "mark": rect | inset, "encoding": where},
         ]
-        if min(across, up) >= ROOMY:
+        if roomy:
             unsure = {"transform": [{"filter": "datum.known == 0"}], "mark": dot | TIP, "encoding": middle}
             layers.append(unsure)
     if numbers:
@@ -768,7 +774,8 @@ class Columns:
             axis |= {"labelExpr": tick_text(lo, hi, log=True), "values": _decades([lo, hi])}
         else:
             axis |= {"labelExpr": tick_text(lo, hi, comma=1e4), "labelSeparation": 6}
-            axis |= {"values": self.edges.tolist()} if self._has_round_edges() else {"tickCount": 10}
+            edges = {"values": self.edges.tolist(), "labelOverlap": "greedy"}
+            axis |= edges if self._has_round_edges() else {"tickCount": 10}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}
             title = f"{title or 'category'}, by number" if self.kind == "categories" else title
         start = {"field": f"{field} from", "type": "quantitative", "scale": scale, "axis": axis}
