@@ -539,7 +539,7 @@ def refuse_wide_noise(plan: Plan, sensitivity: int) -> None:
             raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
 
 
-def publish_together(
+def _publish_together(
     plans: Mapping[str, Plan],
     counts: Sequence[Counts | SparseCounts],
     book: LedgerLike,

@@ -16,9 +16,9 @@ from dphist.methods.memory import refuse_several_that_do_not_fit
 from dphist.planning.plan import (
     Plan,
     UnmadeLedger,
+    _publish_together,
     lasts,
     open_ledger,
-    publish_together,
     refuse_wide_noise,
 )
 from dphist.privacy.ledger import LedgerLike
@@ -136,7 +136,7 @@ class Publication:
         counts = records.count_together(source, tallies, **of_all)
         if isinstance(book, UnmadeLedger):
             book = book.make()
-        return publish_together(self.plans, counts, book, whose, source, self.name)
+        return _publish_together(self.plans, counts, book, whose, source, self.name)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a TOML file, which ``Publication.load`` and ``dphist plan`` read.
