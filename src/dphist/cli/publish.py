@@ -25,6 +25,7 @@ from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
 from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
+from dphist.domain.declare import refuse_own_labels
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
 from dphist.privacy.counts import unit_words
@@ -73,6 +74,7 @@ def publish(
     from dphist.release import fresh_name
 
     check_columns(axes)
+    refuse_own_labels(data, axes.categories, axes.y_categories, groups.groups)
     _check_looks(looks, plot)
     choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
     plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices)

@@ -121,6 +121,24 @@ def sort_other(
     return other, group_other
 
 
+def refuse_own_labels(data: object, *lists: object) -> None:
+    """Refuse labels that are listed in the file of the records itself, which would publish them."""
+    if not isinstance(data, str | os.PathLike):
+        return
+    for listed in lists:
+        if not isinstance(listed, str | os.PathLike):
+            continue
+        try:
+            is_same = Path(listed).samefile(data)
+        except (OSError, ValueError):  # one of them is no file
+            continue
+        if is_same:
+            raise PrivacyError(
+                f"{os.fspath(listed)} holds the records, and labels read off them would be published as they "
+                "are. List the labels from public knowledge, in a file of their own."
+            )
+
+
 def read_lines(path: str | os.PathLike[str], what: str) -> list[tuple[int, str]]:
     """Return the lines of a file of public labels that are not blank, with their numbers."""
     try:

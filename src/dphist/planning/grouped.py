@@ -224,6 +224,10 @@ class GroupedPlan(Plan):
         bins = super()._columns
         return (self.hierarchy.names[-1], *bins) if bins else ()
 
+    @property
+    def _lists(self) -> tuple[object, ...]:
+        return (*super()._lists, self.groups)
+
     def _shares(self) -> Iterator[Fraction]:
         for part in super()._shares():
             yield part * self.shares[-1]

@@ -34,6 +34,7 @@ from dphist.domain import (
     declared_axis,
     make_axis,
 )
+from dphist.domain.declare import refuse_own_labels
 from dphist.domain.hierarchy import GroupsLike
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
@@ -201,6 +202,7 @@ class Plan:
         """
         from dphist import records
 
+        refuse_own_labels(data, *self._lists)
         book = open_ledger(ledger, durable=lasts(data))
         book.check(self.budget, dataset=dataset)
         self.prepare()
@@ -288,6 +290,11 @@ class Plan:
         """What is counted, for a count of several histograms."""
         how = (self.where, self.outside, self.unit, self.max_contributions, self.timezone)
         return Tally(self._counted, self._columns, *how)
+
+    @property
+    def _lists(self) -> tuple[object, ...]:
+        """What may be the names of files of labels."""
+        return (self.categories,)
 
     def _provenance(self, data: Any) -> dict[str, Any]:
         """Return where the records come from and how they are selected, as it was declared."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from dphist.domain import KEYS, Domain, declaration, declared_axis, shown
-from dphist.domain.declare import sort_other
+from dphist.domain.declare import refuse_own_labels, sort_other
 from dphist.errors import DphistError, OutputError, UsageError, did_you_mean
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
@@ -168,11 +168,15 @@ def _publication(said: dict[str, Any], file: Path) -> Publication:
         _check(one, _ONE, f"the histogram {name!r}")
     shares = _shares({name: one.get("share") for name, one in histograms.items()})
     of_all = {key: said[key] for key in _OF_ALL if key in said}
+    places = {key: _place(said[key], file.parent) for key in ("data", "ledger") if key in said}
+    for one in histograms.values():
+        lists = [one[key] for key in ("categories", "y_categories", "groups") if key in one]
+        files = [_place(each, file.parent) for each in lists if isinstance(each, str)]
+        refuse_own_labels(places.get("data"), *files)
     plans = {
         name: _in_its_name(name, one, epsilon * shares[name], of_all, file.parent)
         for name, one in histograms.items()
     }
-    places = {key: _place(said[key], file.parent) for key in ("data", "ledger") if key in said}
     return Publication(plans, name=file.stem, dataset=said.get("dataset", "default"), **places)
 
 

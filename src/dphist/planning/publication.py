@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dphist.domain.declare import refuse_own_labels
 from dphist.errors import UsageError
 from dphist.methods.memory import refuse_several_that_do_not_fit
 from dphist.planning.plan import (
@@ -126,6 +127,8 @@ class Publication:
         source = self.data if data is None else data
         if source is None:
             raise UsageError("the publication names no data: give the records, or say data = in its file.")
+        for plan in self.plans.values():
+            refuse_own_labels(source, *plan._lists)  # noqa: SLF001 - of plans, which these are
         whose = self.dataset if dataset is None else dataset
         book = open_ledger(self.ledger if ledger is None else ledger, durable=lasts(source))  # type: ignore[arg-type]
         book.check(self.budget, dataset=whose)
