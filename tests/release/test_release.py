@@ -1230,11 +1230,11 @@ def test_plot_draws_saves_and_refuses(tmp_path):
     half.plot()
     grid = make(Domain((Integers(0, 1), Integers(0, 1))), np.arange(4))
     assert grid.plot().to_svg()
-    assert release.plot().spec["title"]["text"] == ["age, 3 bins"]
+    assert release.plot().spec["title"]["text"] == ["Records by age"]
     assert release.plot().spec["title"]["subtitle"][0].startswith("identity; epsilon 0.1; unit: one record")
-    assert grid.plot().spec["title"]["text"] == ["2 x 2 bins"]  # one column is not two
+    assert grid.plot().spec["title"]["text"] == ["Records by bin"]  # one column is not two
     both = dataclasses.replace(grid, provenance={"column": ["age", "pay"], "where": "age > 3"})
-    assert both.plot().spec["title"]["text"] == ["age by pay, 2 x 2 bins"]
+    assert both.plot().spec["title"]["text"] == ["Records by age and pay"]
     assert "where age > 3" in both.plot().spec["title"]["subtitle"][0]
     with pytest.raises(UsageError, match="grid"):
         grid.plot(truth=[1, 2, 3, 4])

@@ -42,7 +42,7 @@ class Published:
 def column_names(release: AnyRelease) -> list[str]:
     """Return the columns or expressions that were counted, one for each axis; nothing if they are unknown."""
     found: Any = release.provenance.get("column")
-    names = [found] if isinstance(found, str) else list(found or ())
+    names = [found] if isinstance(found, str) else list(found) if isinstance(found, tuple | list) else []
     axes = 1 if isinstance(release, GroupedRelease) else len(release.domain.axes)
     names = names[-axes:]
     return names if len(names) == axes and all(isinstance(name, str) for name in names) else []
