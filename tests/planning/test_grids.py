@@ -3,9 +3,11 @@
 import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dphist
+from dphist import records
 from dphist.errors import DphistError, PrivacyError, UsageError
 from dphist.planning.grouped import GroupedPlan
 
@@ -141,3 +143,25 @@ class TestOtherBesideGroups:
     def test_without_groups(self):
         with pytest.raises(UsageError, match="group_other and importances go with by="):
             dphist.histogram([1], integers=(0, 1), group_other="x", epsilon=1)
+
+
+@pytest.mark.parametrize("form", ["csv", "frame", "arrays"])
+def test_numbers_are_clipped_beside_labels_which_have_no_ends(form, tmp_path):
+    ages, wards = [-5, 3, 99, 4], ["a", "b", "b", "z"]
+    data = pd.DataFrame({"age": ages, "ward": wards})
+    if form == "csv":
+        data.to_csv(tmp_path / "t.csv", index=False)
+    domain = dphist.Domain((dphist.Integers(0, 9), dphist.Categories(["a", "b"])))
+    given = {"csv": tmp_path / "t.csv", "frame": data, "arrays": (np.array(ages), np.array(wards))}[form]
+    columns = {} if form == "arrays" else {"columns": ("age", "ward")}
+    counts = records.count(given, domain, outside="clip", **columns).values.reshape(domain.shape)
+    assert counts.sum() == 3
+    assert counts[0, 0] == counts[3, 1] == counts[9, 1] == 1
+
+
+def test_groups_have_clipped_numbers_too():
+    data = pd.DataFrame({"age": [-5, 3, 99, 4], "ward": ["a", "b", "b", "z"]})
+    release = dphist.histogram(
+        data, column="age", integers=(0, 9), by="ward", groups=["a", "b"], outside="clip", epsilon=50
+    )
+    assert release["a"].sum(0, 1).value == 1 and release["b"].sum(9, 10).value == 1

@@ -224,9 +224,10 @@ class Categories:
         return frozen(np.arange(self.n + 1, dtype=np.float64))
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each label's bin; undeclared labels get the ``other`` or ``null`` bin, or else -1."""
-        if outside == "clip":
-            raise UsageError("categories have no ends to clip to; declare other=True instead.")
+        """Return each label's bin; undeclared labels get the ``other`` or ``null`` bin, or else -1.
+
+        Labels have no ends, so that ``clip`` moves none of them: beside numeric bins it is about these.
+        """
         where = {label: i for i, label in enumerate(self.labels)}
         rest = len(self.labels) if self.other else -1
         missing = self.n - 1 if self.null else -1

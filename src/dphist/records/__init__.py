@@ -267,10 +267,10 @@ def validate_reading(
         raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
     if not isinstance(outside, str) or outside not in ("drop", "clip"):
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
-    if outside == "clip" and any(isinstance(axis, Categories) for axis in domain.axes):
+    if outside == "clip" and all(isinstance(axis, Categories) for axis in domain.axes):
         raise UsageError(
-            "clip is for numeric bins: categories have no ends to clip to. Drop the records outside; or in "
-            "Python, give Categories a bin for all others."
+            "clip is for numeric bins: categories have no ends to clip to. Leave it out; ask for other to "
+            "get a bin for all other labels."
         )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
