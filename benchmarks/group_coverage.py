@@ -18,8 +18,8 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Floats, Ints
 from dphist.domain.hierarchy import make_hierarchy
 from dphist.planning.grouped import GroupedPlan
+from dphist.planning.simulate import trials_by_group
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.release.grouped import GroupedRelease
 from dphist.release.postprocess import Post
 
@@ -115,9 +115,10 @@ def released(cell: Cell, seed: int) -> GroupedRelease:
         max_contributions=cell.records,
     )
     held = Counts(truth()[-1], Domain((TREE.axis, bins.axes[0])), cell.records)
-    curator = Curator.simulated(held, epsilon=plan.budget, seed=seed)
-    made: GroupedRelease = plan._run(curator, {})  # noqa: SLF001 - a release charges a ledger
-    return made
+    ((curator, made),) = trials_by_group(
+        plan.pipeline, held, plan.hierarchy, plan.queries, plan.shares, epsilon=plan.budget, seeds=[seed]
+    )
+    return plan._wrap(curator, made, plan.hierarchy, {})  # noqa: SLF001 - a release charges a ledger
 
 
 def coverage(cell: Cell, *, trials: int, seed: int = 0) -> dict[str, Held]:

@@ -28,9 +28,8 @@ from dphist.domain.hierarchy import Hierarchy, make_hierarchy
 from dphist.domain.workload import make_workload
 from dphist.kernels.topdown import top_down
 from dphist.methods.catalogue import make_pipeline
-from dphist.methods.levels import run_levels
+from dphist.planning.simulate import trials_by_group
 from dphist.privacy.counts import Counts
-from dphist.privacy.curator import Curator
 from dphist.release.grouped import GroupedRelease, Level
 
 F = Fraction
@@ -284,8 +283,9 @@ def _one(method: str, names: Hierarchy, exact: Exact, shares: Sequence[F], seed:
     bins = Domain((Integers(0, exact[0].shape[1] - 1),))
     asked = make_workload("ranges", bins)
     held = Counts(exact[-1], Domain((names.axis, bins.axes[0])))
-    curator = Curator.simulated(held, epsilon=F(1), seed=seed)
-    return run_levels(make_pipeline(method, bins, asked), curator, names, asked, shares)
+    pipeline = make_pipeline(method, bins, asked)
+    ((_, made),) = trials_by_group(pipeline, held, names, asked, shares, epsilon=F(1), seeds=[seed])
+    return made
 
 
 def _errors(method: str, names: Hierarchy, exact: Exact, shares: Sequence[F], trials: int) -> list[float]:

@@ -145,7 +145,8 @@ def test_a_file_of_something_else_is_not_quoted(tmp_path):
     file.write_text("name,age\nJohn Smith,41\n")
     with pytest.raises(DataError) as caught:
         data.read(file)
-    assert "Smith" not in str(caught.value) and "41" not in str(caught.value)
+    said = str(caught.value).replace(str(file), "")
+    assert "Smith" not in said and "41" not in said
 
 
 @pytest.mark.parametrize(

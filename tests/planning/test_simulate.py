@@ -75,9 +75,8 @@ def test_no_other_loop_simulates_a_pipeline():
     folders = [ROOT / "src" / "dphist", ROOT / "benchmarks", ROOT / "papers"]
     found = {p.name: names for f in folders for p in f.rglob("*.py") if (names := simulating(p))}
     assert found == {
-        "simulate.py": {"trials"},
+        "simulate.py": {"_curators"},
         "rehearsal.py": {"_run"},  # before a charge, below this layer
         "audit_method.py": {"calls", "replayed", "run"},  # single verbs, watched and repeated
         "trees.py": {"_curator"},  # single steps
-        "groups.py": {"_one"},  # every group of a hierarchy at once
     }

@@ -873,7 +873,8 @@ def test_a_spark_that_is_gone(spark):
     """The Java process is killed under a session in a process of its own."""
     code = (
         "import os, signal, warnings; warnings.simplefilter('ignore')\n"
-        "from dphist.records import count, spark\n"
+        "from dphist.records import count\n"
+        "from dphist.records.engines import spark\n"
         "from dphist.domain import Domain, Integers\n"
         "from dphist.errors import DataError\n"
         "s = spark.session(cores=1, memory='512m')\n"

@@ -95,7 +95,10 @@ def test_ranges_over_scattered_groups_as_counted_one_by_one(case):
     assert (
         whole_ranges(labels, k, lo, hi).tolist() == ((counted == 0) | (counted == sizes)).all(axis=1).tolist()
     )
-    assert sums_of_squares(labels, weights, lo, hi) == pytest.approx(counted**2 @ weights, rel=1e-14)
+    together = sums_of_squares(labels, weights, lo, hi)
+    assert together == pytest.approx(counted**2 @ weights, rel=1e-14)
+    alone = [sums_of_squares(labels, weights, lo[i : i + 1], hi[i : i + 1])[0] for i in range(lo.size)]
+    assert together.tolist() == alone
 
 
 def test_a_range_outside_the_bins_is_refused():

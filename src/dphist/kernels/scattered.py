@@ -62,10 +62,19 @@ def sums_of_squares(labels: Ints, weights: Floats, lo: Ints, hi: Ints) -> Floats
         weights: of each group, finite.
     """
     distinct, kinds = np.unique(weights, return_inverse=True)
+    if lo.size <= _FEW:
+        return np.array([_directly(labels[a:b], kinds, distinct) for a, b in zip(lo, hi, strict=True)])
     block = max(int(labels.size / max(lo.size, 1) ** 0.5), 1)
     part = lo // block
     visit = np.lexsort((np.where(part % 2 == 0, hi, -hi), part))
     return _visit(labels, kinds.astype(np.int64), distinct, lo, hi, visit)
+
+
+def _directly(labels: Ints, kinds: Ints, distinct: Floats) -> float:
+    """Return the sum for one range; the numbers are added in the order in which ``_visit`` adds them."""
+    squares = np.zeros(distinct.size, np.int64)
+    np.add.at(squares, kinds, np.bincount(labels, minlength=kinds.size) ** 2)
+    return float(np.cumsum(distinct * squares)[-1])
 
 
 @kernel

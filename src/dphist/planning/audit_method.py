@@ -23,11 +23,10 @@ from dphist._common.renamed import renamed
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.methods.levels import run_levels
 from dphist.planning.audit import Audit, Mechanism, audit
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
-from dphist.planning.simulate import trials
+from dphist.planning.simulate import trials, trials_by_group
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
@@ -128,8 +127,9 @@ def published_groups(plan: GroupedPlan, unit: int) -> Mechanism:
 
     def run(counts: Any, trial: int) -> Any:
         held = Counts(counts.reshape(plan.domain.n, -1).T, domain, sensitivity=unit)
-        curator = Curator.simulated(held, epsilon=plan.budget, seed=trial)
-        made = run_levels(plan.pipeline, curator, plan.hierarchy, plan.queries, plan.shares)
+        ((_, made),) = trials_by_group(
+            plan.pipeline, held, plan.hierarchy, plan.queries, plan.shares, epsilon=plan.budget, seeds=[trial]
+        )
         return made[-1].values.T.ravel()
 
     return run
