@@ -107,7 +107,7 @@ def pipeline(*, n: int = 1_000_000) -> Iterator[Row]:
 def afterwards(*, n: int = 1_000_000, repeats: int = 5) -> Iterator[Row]:
     """Compare what is done with a release with a stable argsort of as many doubles."""
     import dphist
-    from dphist.charts import picture as plots
+    from dphist.charts.histogram import histogram_chart
     from dphist.domain import workload
     from dphist.uncertainty import noise_law
 
@@ -115,14 +115,14 @@ def afterwards(*, n: int = 1_000_000, repeats: int = 5) -> Iterator[Row]:
     release = dphist.from_counts(np.zeros(n, np.int64), epsilon=1)
     ranges, scales = workload.AllRanges(n), np.geomspace(1, 1e6, 20)
     levels = iter(np.linspace(0.9, 0.95, repeats + 1).tolist())
-    plots.histogram_chart(release.domain, values).to_png()  # the first drawing starts the converter
+    histogram_chart(release.domain, values).to_png()  # the first drawing starts the converter
     sort, wrapped, answered, quantile, drawn = _fastest(
         repeats,
         lambda: np.argsort(values, kind="stable"),
         lambda: replace(release, raw=values),
         lambda: ranges.squared_error(values),
         lambda: noise_law.sum_quantile(scales, np.full(20, 1000), next(levels)),
-        lambda: plots.histogram_chart(release.domain, values, low=values - 1, high=values + 1).to_png(),
+        lambda: histogram_chart(release.domain, values, low=values - 1, high=values + 1).to_png(),
     )
     for name, taken, most in (
         ("a release made of its values", wrapped, 0.3),

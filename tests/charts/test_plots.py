@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from dphist.charts import picture as plots
-from dphist.charts.picture import Picture, heatmap_chart, histogram_chart
+from dphist.charts.heatmap import heatmap_chart
+from dphist.charts.histogram import histogram_chart
+from dphist.charts.picture import Picture
 from dphist.domain import Categories, Domain, Integers, Regular, Variable
 from dphist.errors import OutputError, UsageError
 

@@ -13,8 +13,11 @@ import pytest
 
 import dphist as dp
 from dphist.charts import picture as plots
+from dphist.charts.columns import tick_text
+from dphist.charts.curves import LINE_GAP, curves_chart
+from dphist.charts.heatmap import heatmap_chart
+from dphist.charts.histogram import histogram_chart, outcomes_chart
 from dphist.charts.multiples import Panel, multiples_chart
-from dphist.charts.picture import curves_chart, heatmap_chart, histogram_chart, outcomes_chart, tick_text
 from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
@@ -272,7 +275,7 @@ def test_curves_are_named_at_their_ends():
     assert {row["x"] for row in ends.values()} == {1.0}
     lo, hi = np.log(picture.spec["layer"][0]["encoding"]["y"]["scale"]["domain"])
     at = {name: plots.HEIGHT * (np.log(row["y"]) - lo) / (hi - lo) for name, row in ends.items()}
-    assert at["second"] - at["first"] == pytest.approx(plots.LINE_GAP)
+    assert at["second"] - at["first"] == pytest.approx(LINE_GAP)
     assert ends["far"]["y"] == pytest.approx(99.0)
     assert picture.spec["layer"][0]["encoding"]["color"]["legend"] is None
     assert {"first", "second", "far"} <= set(texts(picture))

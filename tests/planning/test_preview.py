@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist.charts.picture import curves_chart, outcomes_chart
+from dphist.charts.curves import curves_chart
+from dphist.charts.histogram import outcomes_chart
 from dphist.domain import Categories, Domain, Integers, Regular
 from dphist.errors import DataError, UsageError
 from dphist.planning import shapes

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.charts.columns import Columns, tick_text
 from dphist.charts.picture import BAR as BAR_COLOUR
 from dphist.charts.picture import (
     BLUE,
@@ -19,7 +20,6 @@ from dphist.charts.picture import (
     SKY,
     TIP,
     WIDTH,
-    Columns,
     Picture,
     Spec,
     Table,
@@ -27,7 +27,6 @@ from dphist.charts.picture import (
     checked_size,
     frame,
     plain,
-    tick_text,
     words_of,
 )
 from dphist.domain import Domain

@@ -317,7 +317,7 @@ def audit(
     Each query that the method asks of the data is audited separately, then its whole output, up to the first
     violation. The exit code is 5 if there is one, which should never happen for a method of the catalogue.
     """
-    from dphist.charts.picture import overlap_chart
+    from dphist.charts.histogram import overlap_chart
     from dphist.planning.audit_method import audit_groups, audit_method
 
     if plot is not None:

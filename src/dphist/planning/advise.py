@@ -18,7 +18,8 @@ import numpy as np
 
 from dphist._common import __version__
 from dphist._common.renamed import renamed, renamed_fields
-from dphist.charts.picture import Picture, curves_chart
+from dphist.charts.curves import curves_chart
+from dphist.charts.picture import Picture
 from dphist.domain import Domain, Integers, as_int, shown
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError

@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from dphist._common import __version__
-from dphist.charts.picture import Picture, curves_chart
+from dphist.charts.curves import curves_chart
+from dphist.charts.picture import Picture
 from dphist.domain import as_int
 from dphist.domain.hierarchy import GroupsLike
 from dphist.errors import UsageError

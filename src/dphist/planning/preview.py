@@ -22,7 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist._common.renamed import renamed_scale
-from dphist.charts.picture import Picture, heatmap_chart, outcomes_chart
+from dphist.charts.heatmap import heatmap_chart
+from dphist.charts.histogram import outcomes_chart
+from dphist.charts.picture import Picture
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Ints
 from dphist.domain.workload import Workload

@@ -225,7 +225,8 @@ def draw(
     looks: Looks,
 ) -> Picture:
     """Return the picture of a release."""
-    from dphist.charts import picture as plots
+    from dphist.charts.heatmap import heatmap_chart
+    from dphist.charts.histogram import histogram_chart
     from dphist.release.words import usual_title
 
     title = looks.title or usual_title(release)
@@ -236,7 +237,7 @@ def draw(
     if len(release.domain.axes) == 2:
         if truth is not None:
             raise UsageError("a grid is drawn as a map of one release; plot the truth separately.")
-        return plots.heatmap_chart(
+        return heatmap_chart(
             release.domain,
             release.values(),
             low=low if known else None,
@@ -248,7 +249,7 @@ def draw(
             note=_note(release, known=release.error.variances() is not None),
             size=looks.size,
         )
-    return plots.histogram_chart(
+    return histogram_chart(
         release.domain,
         release.values(),
         low=low if known else None,
