@@ -372,7 +372,8 @@ def test_a_page_is_as_wide_as_its_window_and_has_the_table():
     picture = histogram_chart(
         Domain(Categories(("a<b", "c"))), [1234.5, -3], low=[1000, np.nan], high=[2000, np.nan]
     )
-    page = re.sub(r"<script>.*?</script>", "", picture.to_html(), flags=re.DOTALL)
+    whole = picture.to_html()
+    page = whole[: whole.index("<script>")] + whole[whole.index('<div id="picture">') :]
     assert "width:100%" in page and 'name="viewport"' in page
     rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)]
     assert rows == [

@@ -97,12 +97,12 @@ def test_biased_groups_are_simulated_below_levels_whose_variances_are_known(meth
 
 def test_many_groups_are_simulated_on_a_part_of_them(monkeypatch):
     monkeypatch.setattr(grouped, "_CELLS", 1 << 12)
-    groups = {f"R{i}": [f"H{i}-{j}" for j in range(20)] for i in range(12)}
+    groups = {f"R{i}": [f"H{i}-{j}" for j in range(12)] for i in range(10)}
     asked = plan(groups=groups, method="dawa2", workload="ranges", bins=50)
     preview = asked.preview(records=100_000)
-    assert preview.levels[2].groups == 240 > len(preview.releases[0]) == 4096 // 50
+    assert preview.levels[2].groups == 120 > len(preview.releases[0]) == 4096 // 50
     study = asked.errors(records=100_000, like="smooth")
-    whole = study.of(asked.pipeline, asked.budget, cells=1 << 30, enough=480)
+    whole = study.of(asked.pipeline, asked.budget, cells=1 << 30, enough=240)
     assert [row.error for row in preview.levels] == pytest.approx([row.error for row in whole], rel=0.15)
     nothing_above = plan(groups=groups, method="sa", bins=200, importances="points")
     levels = nothing_above.preview(records=1000).levels

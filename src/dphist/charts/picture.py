@@ -12,6 +12,7 @@ import os
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -123,14 +124,11 @@ class Picture:
 
         It loads nothing else.
         """
-        import vl_convert
-
         # '</script' and '<!--' end or bend a script wherever they stand in it, so no '<' of the description
         # may remain. This is why the page is ours: vl-convert's leaves them in.
         spec = json.dumps(self.spec).replace("<", "\\u003c")
-        library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
         title, table = html.escape(self.spec["description"]), _page_table(self.table)
-        return PAGE.format(title=title, library=library, spec=spec, table=table)
+        return PAGE.format(title=title, library=_library(), spec=spec, table=table)
 
     def save(self, path: str | os.PathLike[str], *, scale: float = 2.0, overwrite: bool = False) -> Path:
         """Write the picture as its ending says: .png, .svg, .html, or .vl.json for its description.
@@ -251,6 +249,15 @@ def words_of(number: float) -> str:
     whole = number == round(number) or abs(number) >= 1e5
     text = f"{number:,.0f}" if whole else f"{number:,.6g}"
     return "0" if text == "-0" else text.replace("-", "\u2212")
+
+
+@cache
+def _library() -> str:
+    """Return the program that draws pages; to bundle it takes a second."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle
 
 
 def _page_table(table: Table) -> str:
