@@ -1,5 +1,7 @@
 """DuckDB relations and connections, and any object that streams Arrow: counted as a table of theirs is."""
 
+import json
+
 import pytest
 
 import dphist
@@ -189,3 +191,105 @@ def test_a_stream_is_whole_in_every_time_zone(form):
     }[form]
     both = [records.Tally(AGES, ("value",), timezone=zone) for zone in ("UTC", "Europe/Rome")]
     assert [exact(each)[2] for each in records.count_together(data, both)] == [2, 2]
+
+
+def guessed(connection, folder, odd):
+    """Return relations whose types DuckDB guesses, of records one of which may be odd, and one of views."""
+    pandas = pytest.importorskip("pandas")
+    ages = ["1", "2", *([odd] if odd else [])]
+    (folder / "a.csv").write_text("age\n" + "".join(f"{age}\n" for age in ages))
+    cells = [int(age) if age.isdigit() else age for age in ages]
+    (folder / "a.json").write_text("".join(json.dumps({"age": cell}) + "\n" for cell in cells))
+    frame = pandas.DataFrame({"age": pandas.Series(cells, dtype=object)})
+    arrow = pa.table({"age": ages})
+    csv = f"'{folder / 'a.csv'}'"
+    connection.execute(f"CREATE OR REPLACE VIEW texts AS SELECT * FROM {csv}")
+    connection.execute("CREATE OR REPLACE VIEW above AS SELECT * FROM texts")
+    connection.execute(f"CREATE OR REPLACE MACRO rows_of() AS TABLE SELECT * FROM {csv}")
+    connection.register("registered", frame)
+    queries = {
+        "csv": f"FROM {csv}",
+        "read_csv": f"FROM read_csv({csv})",
+        "types given": f"FROM read_csv({csv}, all_varchar = true)",
+        "json": f"FROM '{folder / 'a.json'}'",
+        "pandas": "FROM registered",
+        "view": "FROM texts",
+        "view of a view": "FROM above",
+        "macro": "FROM rows_of()",
+        "join": f"SELECT v.age FROM visits AS v JOIN {csv} AS c ON v.age = c.age::INT",
+        "subquery": f"SELECT age FROM visits WHERE age <= (SELECT max(age)::INT FROM {csv})",
+        "with": f"WITH q AS MATERIALIZED (FROM {csv}) FROM q",
+        "pivot": f"PIVOT {csv} ON age USING count(*)",
+        # The optimizer drops the file, because of what the table holds or what was guessed:
+        "nothing in the table": f"SELECT c.age FROM {csv} AS c, (FROM visits WHERE age > 100) AS v",
+        "by its type": f"SELECT age FROM {csv} WHERE typeof(age) = 'BIGINT'",
+        "by its other type": f"SELECT age FROM {csv} WHERE typeof(age) = 'VARCHAR'",
+    }
+    yield from ((name, connection.sql(query)) for name, query in queries.items())
+    yield "from_df", connection.from_df(frame)
+    yield "from_arrow", connection.from_arrow(arrow)
+    yield "filter", connection.read_csv(str(folder / "a.csv")).filter("age IS NOT NULL")
+    yield "mapped", connection.table("visits").map(lambda found: found)
+
+
+def test_relations_of_guessed_types_are_refused_whatever_the_records_are(connection, tmp_path):
+    said = {}
+    for odd in ("", "secret"):
+        for name, relation in guessed(connection, tmp_path, odd):
+            with pytest.raises(UsageError, match="CREATE TABLE with declared types") as error:
+                records.count(relation, AGES, columns="age")
+            assert said.setdefault(name, str(error.value)) == str(error.value)
+            with pytest.raises(UsageError, match="CREATE TABLE with declared types"):
+                dphist.Plan(integers=(0, 9), column="age", epsilon=1).check(relation)
+        for view in ("texts", "above", "registered"):
+            with pytest.raises(UsageError, match="CREATE TABLE with declared types"):
+                records.count(connection, AGES, columns="age", table=view)
+    assert len(said) == 19
+
+
+def test_a_view_whose_file_is_guessed_differently_now_is_refused_in_the_same_words(connection, tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("age\n1\n")
+    connection.execute(f"CREATE VIEW texts AS SELECT * FROM '{file}'")
+    said = set()
+    for records_ in ("1\n", "secret\n", '1;2,3\n"\n'):
+        file.write_text("age\n" + records_)
+        with pytest.raises(UsageError) as error:
+            records.count(connection, AGES, columns="age", table="texts")
+        said.add(str(error.value))
+    assert len(said) == 1 and "secret" not in said.pop()
+
+
+def test_relations_of_declared_types_are_counted(connection, tmp_path):
+    connection.execute(f"COPY visits TO '{tmp_path / 'v.parquet'}'")
+    connection.execute("CREATE INDEX by_age ON visits (age); CREATE VIEW seen AS SELECT age FROM visits")
+    queries = (
+        f"FROM '{tmp_path / 'v.parquet'}'",
+        f"FROM read_parquet('{tmp_path / 'v.parquet'}')",
+        "FROM seen",
+        "SELECT age FROM visits WHERE age IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)",
+        "WITH q AS MATERIALIZED (FROM visits) SELECT a.age FROM q AS a, (FROM q LIMIT 1)",
+        "SELECT v.age FROM visits AS v WHERE EXISTS (FROM visits AS w WHERE w.age = v.age)",
+        "SELECT (range % 10)::INT AS age FROM range(100)",
+        "SELECT age FROM visits UNION ALL SELECT 99 AS age",
+        "SELECT age FROM visits ORDER BY age LIMIT 1000",
+        "SELECT unnest([age]) AS age FROM visits",
+    )
+    for query in queries:
+        assert exact(records.count(connection.sql(query), AGES, columns="age")).tolist() == [10] * 10, query
+    made = connection.sql("SELECT age FROM visits WHERE age < ?", params=[100]).filter("age >= 0")
+    assert exact(records.count(made, AGES, columns="age")).tolist() == [10] * 10
+
+
+def test_how_a_connection_explains_is_left_as_it_was(connection, tmp_path):
+    (tmp_path / "a.csv").write_text("age\n1\n")
+    for setting in ("physical_only", "optimized_only", "all"):
+        connection.execute(f"SET explain_output = '{setting}'")
+        before = connection.execute("SELECT current_setting('explain_output')").fetchall()
+        records.count(connection.table("visits"), AGES, columns="age")
+        with pytest.raises(UsageError):
+            records.count(connection.read_csv(str(tmp_path / "a.csv")), AGES, columns="age")
+        after = connection.execute("SELECT current_setting('explain_output')").fetchall()
+        assert [v.lower() for (v,) in after] == [v.lower() for (v,) in before]
+    listed = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    assert listed == []

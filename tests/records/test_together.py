@@ -116,6 +116,24 @@ def test_parts_of_a_file_add_up(kind, tmp_path, monkeypatch):
             assert found.values.sum() == alone(data, each).values.sum()
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_persons_and_records_are_counted_side_by_side_in_parts_of_a_file(kind, tmp_path, monkeypatch):
+    from dphist.records.engines import untyped
+
+    monkeypatch.setattr(untyped, "_PART", 1 << 12)
+    data, _ = sources(tmp_path)[kind]
+    mixed = [asked("person")[0], asked()[0], asked("person")[2], asked()[2]]
+    for each, found in zip(mixed, count_together(data, mixed), strict=True):
+        assert found.values.sum() == alone(data, each).values.sum() > 0
+        assert found.unit == alone(data, each).unit
+
+
+def test_a_stream_is_whole_for_persons_and_for_records():
+    held = pa.table({"age": [1, 2, 2], "person": ["a", "a", "b"]})
+    mixed = [Tally(AGES, ("age",), unit="person"), Tally(AGES, ("age",))]
+    assert [found.values.sum() for found in count_together(held.to_reader(), mixed)] == [2, 3]
+
+
 def scans(monkeypatch):
     """Return the texts of the queries that DuckDB runs from now on."""
     texts = []

@@ -182,16 +182,18 @@ def count_together(
     all. So mechanisms of epsilon_i on the counts of each lose at most the sum of the epsilon_i together, by
     sequential composition. It is the sum, for a unit may be in every histogram.
 
-    Tallies whose expressions are evaluated in different time zones are read once for each zone.
+    Tallies whose expressions are evaluated in different time zones are read once for each zone, and those
+    with a unit apart from those without: of text, which is read in parts, the former count what was gathered
+    of all parts, and the latter add up the counts of each.
     """
     found: dict[int, Counts | SparseCounts] = {}
     text = Text(well_formed, encoding, decimal)
-    zones = dict.fromkeys(each.zone for each in tallies)
-    if len(zones) > 1:
+    kinds = [(each.zone, each.unit is None) for each in tallies]
+    if len(set(kinds)) > 1:
         data = _read_again(data)
-    for zone in zones:
-        at = [i for i, each in enumerate(tallies) if each.zone == zone]
-        counted = _count(data, [tallies[i] for i in at], zone, text, table=table, progress=progress)
+    for kind in dict.fromkeys(kinds):
+        at = [i for i, each in enumerate(kinds) if each == kind]
+        counted = _count(data, [tallies[i] for i in at], kind[0], text, table=table, progress=progress)
         found |= dict(zip(at, counted, strict=True))
     return [found[i] for i in range(len(tallies))]
 

@@ -25,6 +25,7 @@ from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError, did_you_mean, is_interrupt
 from dphist.records import sql, typed
 from dphist.records.engines import files
+from dphist.records.engines.relations import named_rows, refuse_guessed
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
@@ -363,6 +364,8 @@ def _streamed(data: Any, name: str) -> Iterator[Any]:
     if type(data).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
         yield data
         return
+    if isinstance(data, duckdb.DuckDBPyRelation):
+        refuse_guessed(data)
     try:
         import pyarrow
 
@@ -405,9 +408,7 @@ def _table_of(connection: duckdb.DuckDBPyConnection, table: str | None) -> duckd
             "connection.sql(...) as the data."
         )
     schema, name = known[table]
-    return connection.sql(
-        f"SELECT * FROM {'' if schema == 'main' else identifier(schema) + '.'}{identifier(name)}"
-    )
+    return named_rows(connection, f"{'' if schema == 'main' else identifier(schema) + '.'}{identifier(name)}")
 
 
 def _refuse_kind(data: object) -> NoReturn:
