@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
+from dphist.domain import Categories
 from dphist.domain.hierarchy import Hierarchy, make_hierarchy
-from dphist.errors import UsageError
+from dphist.errors import PrivacyError, UsageError
 
 TREE = {"North": ["H1", "H2"], "South": ["H3"], "West": ["H4", "H5", "H6"]}
 
@@ -122,7 +123,7 @@ def test_a_file_is_read_line_by_line_and_labels_keep_what_is_in_them(tmp_path):
         make_hierarchy("h", tmp_path)
 
 
-def test_columns_of_labels_are_lists():
+def test_columns_of_labels_are_refused_and_lists_are_not():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     arrow = pytest.importorskip("pyarrow")
     labels = ["H1", "H2"]
@@ -133,9 +134,12 @@ def test_columns_of_labels_are_lists():
         polars.Series(labels),
         arrow.array(labels),
     ):
-        leaves = make_hierarchy("h", column).leaves
-        assert leaves == ("H1", "H2")
-        assert {type(label) for label in leaves} == {str}
+        for declare in (lambda c: make_hierarchy("h", c), Categories):
+            with pytest.raises(PrivacyError, match="public knowledge") as error:
+                declare(column)
+            assert "H1" not in str(error.value)
+    assert make_hierarchy("h", list(pandas.Series(labels))).leaves == ("H1", "H2")
+    assert Categories(list(pandas.Series(labels))).labels == ("H1", "H2")
 
 
 def test_a_misspelt_group_is_told_which_are_near():

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.domain.groups import frozen
-from dphist.errors import UsageError
+from dphist.errors import PrivacyError, UsageError
 
 Outside: TypeAlias = Literal["drop", "clip"]
 MAX_BINS = 1 << 27  # sanity limit: counts of 2**27 bins take 1 GiB
@@ -192,6 +192,7 @@ class Categories:
     def __post_init__(self) -> None:
         if isinstance(self.labels, str):
             raise UsageError("categories must be a list of labels, not one string.")
+        refuse_column(self.labels, "labels")
         labels = tuple(self.labels)
         object.__setattr__(self, "labels", labels)
         if not labels:
@@ -259,6 +260,19 @@ def shown(value: object) -> str:
     plain = value is None or isinstance(value, bool | float | np.bool_ | np.integer | np.floating)
     short = isinstance(value, str | int) and len(repr(value)) <= 60
     return repr(value) if plain or short else f"a value of type {type(value).__name__}"
+
+
+def refuse_column(values: object, what: str) -> None:
+    """Refuse a column, or an array of labels: as often as not it was read off the records.
+
+    ``df.ward.unique()`` would publish every label that a record has. Of numbers an array is no such sign.
+    """
+    package = type(values).__module__.partition(".")[0]
+    if package in ("pandas", "polars", "pyarrow") or (package == "numpy" and what != "edges"):
+        raise PrivacyError(
+            f"{what} are published as they are, and those of a {package} {type(values).__name__} may be the "
+            "records' own. List them from public knowledge: [...], or list(...) of a public column."
+        )
 
 
 def _flat(edges: object) -> list[Any]:

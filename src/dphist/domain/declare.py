@@ -26,7 +26,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphist.domain.axes import Categories, Integers, Regular, Variable, as_int, as_number, check_size, shown
+from dphist.domain.axes import (
+    Categories,
+    Integers,
+    Regular,
+    Variable,
+    as_int,
+    as_number,
+    check_size,
+    refuse_column,
+    shown,
+)
 from dphist.domain.domain import Axis
 from dphist.domain.instants import Instants
 from dphist.errors import PrivacyError, UsageError, did_you_mean
@@ -193,6 +203,7 @@ def _bins(given: dict[str, Any], spell: Spell) -> Axis:
             raise UsageError(
                 f"{spell('range')} goes with a number of {spell('bins')}; edges already have their ends."
             )
+        refuse_column(bins, "edges")
         return Variable(bins)  # type: ignore[arg-type]
     number = as_int(bins, spell("bins"))
     if range is None:
@@ -272,6 +283,7 @@ def _labels(given: dict[str, Any], spell: Spell) -> Axis:
     for key in ("other", "null"):
         if key in given and (not isinstance(given[key], str | bool) or given[key] == ""):
             raise UsageError(f"{spell(key)} is the label of a bin, not {shown(given[key])}.")
+    refuse_column(labels, "labels")
     return Categories(tuple(labels), given.get("other", False), given.get("null", False))
 
 
@@ -295,6 +307,10 @@ def _from_file(path: str | os.PathLike[str], spell: Spell) -> list[str]:
     return list(first)
 
 
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 0
+
+
 def _ends(value: Any, key: str, spell: Spell) -> tuple[Any, Any]:
     """Return two ends, which do not come from the data."""
     if isinstance(value, str):
@@ -302,7 +318,7 @@ def _ends(value: Any, key: str, spell: Spell) -> tuple[Any, Any]:
             f"{spell(key)} {shown(value)} would be read off the data, which leaks a record. "
             f"{_how_to_choose(spell)}"
         )
-    if not isinstance(value, Sequence | np.ndarray) or len(value) != 2:
+    if not isinstance(value, Sequence | np.ndarray) or _is_scalar(value) or len(value) != 2:
         raise UsageError(
             f"{spell(key)} must be two numbers or dates, for example {spell(key, 0, 120)}, not "
             f"{shown(value)}."

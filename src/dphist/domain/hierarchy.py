@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphist.domain.axes import Categories, shown
+from dphist.domain.axes import Categories, refuse_column, shown
 from dphist.domain.declare import read_lines
 from dphist.domain.groups import Groups, Ints, frozen
 from dphist.errors import UsageError, did_you_mean
@@ -163,10 +163,11 @@ def make_hierarchy(by: str | Sequence[str], groups: GroupsLike, *, other: str | 
             text file with one group per line, the groups above it before it, separated by tabs.
         other: the label of a group for all records whose group was not declared; None leaves them out.
     """
-    names = (by,) if isinstance(by, str) else tuple(by)
+    names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise UsageError("by must name a column, or the levels from the top to the column.")
-    paths = list(_paths(_from_file(groups) if isinstance(groups, str | os.PathLike) else _listed(groups)))
+    refuse_column(groups, "groups")
+    paths = list(_paths(_from_file(groups) if isinstance(groups, str | os.PathLike) else groups))
     if not paths:
         raise UsageError("groups must name at least one group.")
     depth = len(paths[0])
@@ -186,14 +187,6 @@ def make_hierarchy(by: str | Sequence[str], groups: GroupsLike, *, other: str | 
         raise UsageError(f"by names {len(names)} levels, and the groups have {depth}.")
     _check_labels(paths)
     return _tree(names, paths, other is not None)
-
-
-def _listed(groups: Any) -> Any:
-    """Return a column of labels as a list; all else as it is."""
-    for name in ("tolist", "to_list", "to_pylist"):  # numpy and pandas, polars, pyarrow
-        if hasattr(groups, name):
-            return getattr(groups, name)()
-    return groups
 
 
 def _paths(groups: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain.axes import Outside, check_size
+from dphist.domain.axes import Outside, check_size, shown
 from dphist.domain.groups import frozen
 from dphist.errors import UsageError
 
@@ -162,7 +162,7 @@ class Instants:
         elif isinstance(value, date) and not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime) or value != value:  # NaT is not itself
-            raise UsageError(f"{name} must be a date or time such as '2024-01-31', not {value!r}.")
+            raise UsageError(f"{name} must be a date or time such as '2024-01-31', not {shown(value)}.")
         if value.microsecond or getattr(value, "nanosecond", 0):
             raise UsageError(f"{name} must be a whole second, not {value!s}.")
         if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
@@ -284,7 +284,7 @@ def time_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, TypeError, OSError):  # not found, or not a valid name
         raise UsageError(
-            f"there is no time zone {name!r}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
+            f"there is no time zone {shown(name)}; write one like 'Europe/Berlin' or 'UTC'. If it exists, "
             "this machine lacks the time zone database: pip install tzdata."
         ) from None
 

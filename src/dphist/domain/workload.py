@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import old_names, warn_renamed
-from dphist.domain import MAX_BINS, Domain, as_int
+from dphist.domain import MAX_BINS, Domain, as_int, shown
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -307,18 +307,18 @@ def big(n: int) -> RangesOfLength:
 def fraction(n: int, percent: float) -> RangesOfLength:
     """Return all ranges that span a percentage of the bins, rounded, and at least one bin."""
     if not isinstance(percent, int | float) or not 0 < percent <= 100:
-        raise UsageError(f"a percentage of the bins must be above 0 and at most 100, not {percent!r}.")
+        raise UsageError(f"a percentage of the bins must be above 0 and at most 100, not {shown(percent)}.")
     return RangesOfLength(n, (max(1, round(as_int(n, "n") * percent / 100)),))
 
 
 def explicit(n: int, pairs: Iterable[Sequence[int]]) -> Ranges:
     """Return the ranges that pairs (lo, hi) of bin numbers spell out, hi exclusive."""
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        raise UsageError(f"queries must be a list of pairs (lo, hi), not {pairs!r}.")
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable) or getattr(pairs, "ndim", 1) == 0:
+        raise UsageError(f"queries must be a list of pairs (lo, hi), not {shown(pairs)}.")
     listed = [tuple(pair) if isinstance(pair, Sequence | np.ndarray) else (pair,) for pair in pairs]
     for i, pair in enumerate(listed):
         if len(pair) != 2:
-            raise UsageError(f"queries[{i}] must be a pair (lo, hi), not {pair}.")
+            raise UsageError(f"queries[{i}] must be a pair (lo, hi) of bin numbers.")
     return Ranges(n, *([pair[end] for pair in listed] for end in (0, 1)))  # type: ignore[arg-type]
 
 
@@ -334,7 +334,7 @@ def clustered(n: int, m: int = 2000, *, centers: int = 5, sd: float = 256, draw:
     About a centre c they run from c - |X| to c + |Y|, X and Y normal, and end where the domain ends.
     """
     if not isinstance(sd, int | float) or not 0 < sd <= MAX_BINS:
-        raise UsageError(f"sd must be a positive number of bins, not {sd!r}.")
+        raise UsageError(f"sd must be a positive number of bins, not {shown(sd)}.")
     (n,) = _shape(n, axes=1)
     uniform = (_words(f"clustered {n}", m, 2, draw) >> 11) * 2.0**-53
     radius, angle = sd * np.sqrt(-2 * np.log1p(-uniform[0])), 2 * np.pi * uniform[1]  # Box and Muller's

@@ -14,7 +14,7 @@ from functools import partial
 from html import escape
 from typing import Any, Literal
 
-from dphist.domain import Domain
+from dphist.domain import Domain, shown
 from dphist.domain.workload import Kind, Workload, kind_of
 from dphist.errors import UsageError, did_you_mean
 from dphist.methods.pipeline import Pipeline, Split
@@ -121,7 +121,7 @@ def make_pipeline(method: str | Pipeline, domain: Domain, workload: Workload | N
     if isinstance(method, Pipeline):
         return method
     if not isinstance(method, str):
-        raise UsageError(f"method must be a catalogue name or a Pipeline, not {method!r}.")
+        raise UsageError(f"method must be a catalogue name or a Pipeline, not {shown(method)}.")
     made = _auto(domain, workload) if method == "auto" else find(method).build(domain)
     return replace(made, name=method)
 

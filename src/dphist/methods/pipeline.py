@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dphist._common import __version__
-from dphist.domain import Domain
+from dphist.domain import Domain, shown
 from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
@@ -223,7 +223,7 @@ def _share(value: object, name: str) -> Fraction:
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         share = Fraction(-1)
     if isinstance(value, bool) or not 0 <= share <= 1 or not math.isfinite(share):
-        raise UsageError(f"the share of {name} must be between 0 and 1, such as '0.25', not {value!r}.")
+        raise UsageError(f"the share of {name} must be between 0 and 1, such as '0.25', not {shown(value)}.")
     return Fraction(share)
 
 

@@ -103,7 +103,7 @@ class GroupedPlan(Plan):
     def _named_method(self) -> str | Pipeline:
         """The method; where nobody asks for the lowest level, ``auto`` is the method of the levels above."""
         asked = make_importances(self.hierarchy, self.importances)[self.hierarchy.names[-1]]
-        if self.method != "auto" or asked:
+        if not isinstance(self.method, str) or self.method != "auto" or asked:
             return self.method
         made = usual_above(self.domain, self.queries)
         return replace(made, name="auto", choice=made.name)

@@ -33,6 +33,7 @@ from dphist.domain import (
     clock_zone,
     declared_axis,
     make_axis,
+    shown,
 )
 from dphist.domain.declare import refuse_own_labels
 from dphist.domain.hierarchy import GroupsLike
@@ -157,8 +158,8 @@ class Plan:
             raise UsageError(
                 f"epsilon {self.epsilon} is below {_LEAST_EPSILON}: the release would be noise alone."
             )
-        if self.post not in POSTS:
-            raise UsageError(f"post must be one of {', '.join(POSTS)}, not {self.post!r}.")
+        if not isinstance(self.post, str) or self.post not in POSTS:
+            raise UsageError(f"post must be one of {', '.join(POSTS)}, not {shown(self.post)}.")
         validate_reading(self._counted, self._columns, self.outside, self.unit, self.max_contributions)
         self.zone  # noqa: B018 - a wrong zone is refused here
         Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
@@ -324,8 +325,8 @@ class Plan:
     def _columns(self) -> tuple[str, ...]:
         if self.column is None:
             return ()
-        one = isinstance(self.column, str) or not np.iterable(self.column)
-        return (self.column,) if one else tuple(self.column)  # type: ignore[return-value]
+        several = isinstance(self.column, tuple | list)
+        return tuple(self.column) if several else (self.column,)  # type: ignore[return-value]
 
     @property
     def _reading(self) -> dict[str, Any]:

@@ -133,6 +133,8 @@ other = "elsewhere"
 
 def read(path: str | os.PathLike[str]) -> Publication:
     """Return the publication that a plan file describes; nothing else is read."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"a plan file is given by its name, not by {shown(path)}.")
     file = Path(path)
     said = _parsed(file)
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dphist.domain import shown
 from dphist.domain.declare import refuse_own_labels
 from dphist.errors import UsageError
 from dphist.methods.memory import refuse_several_that_do_not_fit
@@ -57,6 +58,8 @@ class Publication:
     dataset: str = field(default="default", kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.plans, Mapping):
+            raise UsageError(f"a publication needs a dictionary of plans, not {shown(self.plans)}.")
         plans = dict(self.plans)
         object.__setattr__(self, "plans", MappingProxyType(plans))
         if not plans:
@@ -64,11 +67,11 @@ class Publication:
         seen: dict[str, str] = {}
         for key, plan in plans.items():
             if not isinstance(plan, Plan):
-                raise UsageError(f"the histogram {key!r} needs a Plan, not a {type(plan).__name__}.")
+                raise UsageError(f"the histogram {shown(key)} needs a Plan, not a {type(plan).__name__}.")
             if not isinstance(key, str) or not _NAME.fullmatch(key):
                 raise UsageError(
-                    f"{key!r} cannot be the name of a histogram: take letters, digits, _, - and blanks, for "
-                    "its file is named so."
+                    f"{shown(key)} cannot be the name of a histogram: take letters, digits, _, - and blanks, "
+                    "for its file is named so."
                 )
             if (same := seen.setdefault(key.casefold(), key)) != key:
                 raise UsageError(f"the histograms {same!r} and {key!r} would have files of one name.")

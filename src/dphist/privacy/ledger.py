@@ -22,7 +22,6 @@ import io
 import json
 import os
 import re
-import reprlib
 import shlex
 import unicodedata
 from abc import ABC, abstractmethod
@@ -38,6 +37,7 @@ from threading import Lock
 from typing import Self
 
 from dphist._common.text import cell
+from dphist.domain import shown
 from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
 from dphist.privacy import journal, sqlite_ledger
 from dphist.privacy.journal import Place, Row
@@ -61,8 +61,8 @@ def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
     """
     exact = value if isinstance(value, Rational) and not isinstance(value, bool) else _read(value)
     if exact is None:
-        good, found = '0.5, "0.1" or "1/3"', reprlib.repr(value)
-        raise UsageError(f"{name} must be a positive number such as {good}, not {found}.")
+        good = '0.5, "0.1" or "1/3"'
+        raise UsageError(f"{name} must be a positive number such as {good}, not {shown(value)}.")
     exact = Fraction(int(exact.numerator), int(exact.denominator))
     if max(abs(exact.numerator), exact.denominator) > _LONGEST:
         raise UsageError(f"{name} needs more than 30 digits as an exact fraction: write a rounder number.")
@@ -563,8 +563,8 @@ def _text(value: Fraction | None) -> str | None:
 def _name(dataset: str) -> str:
     # Names that look equal must be equal, or one dataset would have two budgets.
     if not isinstance(dataset, str) or not dataset.isprintable() or not dataset or dataset != dataset.strip():
-        shown = reprlib.repr(dataset)
-        raise UsageError(f"a dataset's name must be printable, with no space at its ends, not {shown}.")
+        found = shown(dataset)
+        raise UsageError(f"a dataset's name must be printable, with no space at its ends, not {found}.")
     if not unicodedata.is_normalized("NFC", dataset):
         raise UsageError(
             f"the dataset's name {dataset!r} is not in Unicode's composed form (NFC), so it could look like "

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from functools import lru_cache
+from numbers import Real
 from statistics import NormalDist
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.domain import shown
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 
@@ -218,8 +221,8 @@ def normal_quantile(level: float) -> float:
 
 def check_level(level: float) -> float:
     """Return a confidence level, or say what one is."""
-    if isinstance(level, str | bool) or not 0 < level < 1:
-        raise UsageError(f"a level lies between 0 and 1, such as 0.95; not {level!r}.")
+    if isinstance(level, bool) or not isinstance(level, Real | Decimal) or not 0 < level < 1:
+        raise UsageError(f"a level lies between 0 and 1, such as 0.95; not {shown(level)}.")
     return float(level)
 
 
