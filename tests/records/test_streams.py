@@ -281,6 +281,14 @@ def test_relations_of_declared_types_are_counted(connection, tmp_path):
     assert exact(records.count(made, AGES, columns="age")).tolist() == [10] * 10
 
 
+def test_a_table_without_such_records_is_counted_as_one_with_them(connection):
+    """The optimizer knows the extremes of a table, and replaces the scan by no rows at all."""
+    for age in (100, 101):
+        found = records.count(connection.sql("FROM visits WHERE age > 100"), AGES, columns="age")
+        assert exact(found).sum() == 0
+        connection.execute(f"INSERT INTO visits (age) VALUES ({age})")
+
+
 def test_how_a_connection_explains_is_left_as_it_was(connection, tmp_path):
     (tmp_path / "a.csv").write_text("age\n1\n")
     for setting in ("physical_only", "optimized_only", "all"):
