@@ -16,9 +16,10 @@ from dphist.domain.groups import Groups
 from dphist.errors import UsageError
 from dphist.kernels.transforms import fourier
 from dphist.kernels.transforms.exact import exact_answers
-from dphist.kernels.transforms.haar import haar_cells, haar_range_variances, haar_variances
+from dphist.kernels.transforms.haar import haar_cells, haar_error, haar_variances
 from dphist.kernels.transforms.weights import reweighted
 from dphist.kernels.trees import tree as trees
+from dphist.kernels.trees.variances import range_variances
 from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy import queries as scores
@@ -121,7 +122,7 @@ class TestTransforms:
     def test_the_variance_of_every_range_is_that_of_the_dense_inverse(self, n):
         inverse = np.linalg.inv(dense(Haar(n)))
         for lo, hi in itertools.combinations(range(n + 1), 2):
-            assert haar_range_variances(n, np.array([lo]), np.array([hi])) == pytest.approx(
+            assert range_variances(haar_error(n), [lo], [hi]) == pytest.approx(
                 np.square(inverse[lo:hi].sum(axis=0)).sum()
             )
 

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
 from dphist.kernels.scattered import sums_of_squares, whole_ranges
+from dphist.kernels.trees import tree as trees
+from dphist.kernels.trees import variances
 from dphist.release import Release
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import GroupTotals
+from dphist.uncertainty.calibrated import Calibrated
+from dphist.uncertainty.models import ErrorModel, GroupTotals, TreeTotals, WaveletTotals
 
 MODELS = sorted((Path(__file__).parent / "error_models").glob("*.json"))
 
@@ -105,3 +108,88 @@ def test_a_range_outside_the_bins_is_refused():
     model = GroupTotals(Groups.singletons(4), 1.0)
     with pytest.raises(UsageError, match="bins 3 to 5"):
         model.margins(np.array([0, 3]), np.array([2, 5]), level=0.95)
+
+
+def some_error(draw, k, branching, missing):
+    """Return what the variances over a tree depend on, some of its nodes not being measured."""
+    tree = trees.make_tree(k, branching)
+    variance = draw.uniform(0.5, 2.0, tree.size)
+    variance[draw.random(tree.size) < missing] = math.inf
+    return variances.tree_error(tree, variance)
+
+
+def some_ends(draw, k, ranges):
+    """Return ranges over k groups: half of the ends are edges, the others lie inside a group."""
+    ends = draw.integers(0, k + 1, (2, ranges)) + draw.integers(0, 2, (2, ranges)) * draw.random((2, ranges))
+    return np.sort(np.minimum(ends, k), axis=0)
+
+
+@pytest.mark.parametrize("top", [1, 3, 9, 31, 101])
+def test_where_the_top_of_a_tree_begins_changes_no_digit(monkeypatch, top):
+    """The loops as Python runs them: climbs in the order of the groups, and each range climbing alone."""
+    draw = np.random.default_rng(top)
+    for loop in ("_up_from_begin", "_up_from_end", "added", "_climbed", "_answer"):
+        monkeypatch.setattr(variances, loop, getattr(variances, loop).py_func)
+    climbs = []
+    climbed = variances._climbed
+    monkeypatch.setattr(
+        variances, "_climbed", lambda leaf, above: climbs.append(leaf.size) or climbed(leaf, above)
+    )
+    for k, branching, missing in itertools.product([2, 5, 40, 67], [2, 3, 16], [0.0, 0.4]):
+        error = some_error(draw, k, branching, missing)
+        begin, end = some_ends(draw, k, 300)
+        found = {}
+        for first_low in (top, 1 << 20):
+            monkeypatch.setattr(variances, "_TOP", first_low)
+            found[first_low] = variances.range_variances(error, begin, end)
+            assert climbs.pop() == (k if error.tree.size > first_low else 0)
+        assert np.array_equal(found[top], found[1 << 20])
+
+
+@pytest.mark.parametrize("branching", [2, 16])
+@pytest.mark.parametrize("missing", [0.0, 0.01])
+def test_variances_of_many_ranges_over_a_large_tree_are_those_of_single_ones(branching, missing):
+    draw = np.random.default_rng(branching)
+    k = 30_000
+    error = some_error(draw, k, branching, missing)
+    begin, end = some_ends(draw, k, 5_000)
+    end[::5] = np.minimum(begin[::5] + 3, k)  # short ones, below one node of the top
+    alone = [variances.range_variances(error, a, b)[0] for a, b in zip(begin, end, strict=True)]
+    assert error.tree.size > variances._TOP and begin.size >= k // variances._GROUPS_PER_RANGE
+    assert variances.range_variances(error, begin, end).tolist() == alone
+
+
+def test_siblings_are_both_at_the_top_of_a_tree_or_neither():
+    assert variances._TOP % 2 == 1
+    tree = trees.make_tree(1000, 7)
+    assert (tree.left[tree.left > 0] % 2 == 1).all()
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.data())
+def test_groups_ended_before_an_edge_as_counted_one_by_one(sizes, data):
+    groups = Groups(np.cumsum([0, *sizes]))
+    all_edges = np.arange(groups.n + 1)
+    counted = [int((groups.starts[1:] <= edge).sum()) for edge in all_edges]
+    assert groups.ended(all_edges).tolist() == counted
+    edge = data.draw(st.integers(0, groups.n))
+    assert groups.ended(np.array([edge])).tolist() == counted[edge : edge + 1]
+
+
+@pytest.mark.parametrize("kind", ["tree", "wavelet", "calibrated"])
+def test_many_margins_over_many_bins_are_those_of_single_ranges(kind):
+    """As many ranges as tables are made for, and few of them that need none."""
+    draw = np.random.default_rng(3)
+    starts = np.unique(np.concatenate(([0, 20_000], draw.integers(0, 20_000, 12_000))))
+    groups, scales = Groups(starts), np.full(2 * (starts.size - 1) - 1, 2.0)
+    model: ErrorModel = TreeTotals(groups, 2, False, scales)
+    if kind == "wavelet":
+        model = WaveletTotals(groups, 1, 2.0)
+    if kind == "calibrated":
+        k = groups.k
+        bias, none = np.where(groups.sizes > 1, 1.5, 0.0), np.where(groups.sizes > 1, 0, -1)
+        model = Calibrated(model, groups, np.ones(k), bias, np.ones(1), none, 1.0, half_bias=bias)
+    lo, hi = np.sort(draw.integers(0, 20_001, (2, 3_000)), axis=0)
+    lo[:1000], hi[:1000] = np.sort(draw.choice(starts, (2, 1000)), axis=0)
+    alone = one_by_one(model, lo, hi, 0.95)
+    assert np.isfinite(alone).sum() >= 1000
+    assert np.array_equal(model.margins(lo, hi, level=0.95), alone, equal_nan=True)

@@ -97,6 +97,19 @@ class Groups:
         out[self.order] = runs
         return out
 
+    def ended(self, edges: Ints) -> Ints:
+        """Return how many groups, being runs of neighbours, end at or before each of these edges of bins.
+
+        Few edges are searched for; for many, a table of all takes less time.
+        """
+        if self.are_singletons:
+            return edges
+        if edges.size < self.n // 16:
+            return np.searchsorted(self.starts, edges, side="right") - 1
+        table = np.zeros(self.n + 1, dtype=np.int64)
+        table[self.starts[1:]] = 1
+        return np.cumsum(table, out=table)[edges]
+
     def labels(self) -> Ints:
         """Return each bin's group number."""
         return self.spread(np.arange(self.k))

@@ -168,7 +168,7 @@ class Calibrated(ErrorModel):
     def _contiguous(self, lo: Ints, hi: Ints, level: float) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the margins of ranges over groups of neighbours, and which consist of whole groups."""
         starts, sizes = self.groups.starts, self.groups.sizes
-        first, last = (np.searchsorted(starts, at, side="right") - 1 for at in (lo, hi - 1))
+        first, last = self.groups.ended(lo), self.groups.ended(hi - 1)
         # Bins of the first group before the range, and of the last group up to its end.
         skipped, taken = lo - starts[first], hi - starts[last]
         bias = np.where(

@@ -559,13 +559,19 @@ class WaveletTotals(NormalSums):
     def variances(self) -> Floats:
         return self._bins
 
+    @cached_property
+    def _error(self) -> Any:
+        from dphist.kernels.transforms.haar import haar_error
+
+        return haar_error(self.groups.k)
+
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
-        from dphist.kernels.transforms.haar import haar_range_variances
+        from dphist.kernels.trees.variances import range_variances
 
         unit = np.full(lo.shape, math.nan)
         if self.columns == 1:
             first, last, whole = _whole_groups(self.groups, lo, hi)
-            unit[whole] = haar_range_variances(self.groups.k, first[whole], last[whole])
+            unit[whole] = range_variances(self._error, first[whole], last[whole])
         unit[(lo == 0) & (hi == self.groups.n)] = 1.0
         return unit * noise_law.variance(self.scale)
 
@@ -592,7 +598,7 @@ def _whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArr
         return np.zeros_like(lo), np.full_like(lo, groups.k), whole
     if groups.are_singletons:
         return lo, hi, np.ones(lo.shape, dtype=bool)
-    first, last = (np.searchsorted(groups.starts, at) for at in (lo, hi))
+    first, last = groups.ended(lo), groups.ended(hi)
     return first, last, (groups.starts[first] == lo) & (groups.starts[last] == hi)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.tree import Tree, make_tree
-from dphist.kernels.trees.variances import TreeError, range_variances
+from dphist.kernels.trees.variances import TreeError
 
 
 def haar_answers(cells: Ints) -> Ints:
@@ -41,15 +41,15 @@ def leaf_depths(k: int) -> Ints:
     return _depths(tree.parent)[tree.leaf]
 
 
-def haar_range_variances(k: int, begin: Ints, end: Ints) -> Floats:
-    """Return the variance of the sum of cells begin..end-1 of a line, for noise of variance 1: O(log k) each.
+def haar_error(k: int) -> TreeError:
+    """Return what the variance of any range of a line's cells is read from, for noise of variance 1.
 
     A node hands half of its total's error to either side, and half of its difference's error with opposite
     signs: a tree in which every left child takes the part 1/2, and the children differ by a variance of 1/4.
     """
     tree = make_tree(k, 2)
     loose = np.where(tree.left > 0, 0.25, 0.0)
-    return range_variances(TreeError(tree, np.full(loose.size, 0.5), loose, 1.0), begin, end)
+    return TreeError(tree, np.full(loose.size, 0.5), loose, 1.0)
 
 
 def _fold(x: Ints) -> Ints:

@@ -24,6 +24,9 @@ from dphist.kernels.trees.tree import Tree, combined, node_variances
 # bins.
 Queries: TypeAlias = str | tuple[Ints, Ints]
 
+_TOP = (1 << 12) - 1  # nodes that fit into a processor's nearest memory; odd, so that siblings stay together
+_GROUPS_PER_RANGE = 8  # so many groups climb in their order in less time than a range from anywhere
+
 
 @dataclass(frozen=True, eq=False)
 class TreeError:
@@ -109,8 +112,57 @@ def range_variances(error: TreeError, begin: ArrayLike, end: ArrayLike) -> Float
 
 
 @kernel
+def _up_from_begin(above: Floats, node: int, right_of: float, variance: float) -> tuple[int, float, float]:
+    """Return the parent, what a range that begins below takes of it, and the variance so far.
+
+    What it takes of the left child and of the right one is written without a branch, which no processor could
+    predict.
+    """
+    is_left, part = above[node, 1], above[node, 2]
+    right = is_left + (1.0 - is_left) * right_of
+    change = is_left * right_of - right
+    return np.int64(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
+
+
+@kernel
+def _up_from_end(above: Floats, node: int, left_of: float, variance: float) -> tuple[int, float, float]:
+    """Return the parent, what a range that ends below takes of it, and the variance so far."""
+    is_left, part = above[node, 1], above[node, 2]
+    right = (1.0 - is_left) * left_of
+    change = is_left * left_of + (1.0 - is_left) - right
+    return np.int64(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
+
+
+@kernel
+def _climbed(leaf: Ints, above: Floats) -> tuple[Floats, Floats]:
+    """Return where ranges that begin at each group, and that end after it, are when they reach the top nodes.
+
+    Siblings are both among the top nodes or neither, so no top node at which a climb ends lies below another.
+    """
+    begins = np.empty((leaf.size, 3))
+    ends = np.empty((leaf.size, 3))
+    for g in range(leaf.size):
+        a, right_of, one = leaf[g], 1.0, 0.0
+        b, left_of, two = leaf[g], 1.0, 0.0
+        while a >= _TOP:
+            a, right_of, one = _up_from_begin(above, a, right_of, one)
+            b, left_of, two = _up_from_end(above, b, left_of, two)
+        begins[g, 0], begins[g, 1], begins[g, 2] = a, right_of, one
+        ends[g, 0], ends[g, 1], ends[g, 2] = b, left_of, two
+    return begins, ends
+
+
+@kernel
 def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats) -> Floats:
+    """Return the variances; where ranges are many, all groups climb to the top nodes first, in their order.
+
+    The lower part of a climb from anywhere waits for memory at every step. Neighbours climb through the same
+    nodes, so that in their order they do not, and the upper part is small enough to stay near the processor.
+    A range takes the same steps either way, and its variance has the same digits.
+    """
     k = leaf.size
+    many = begin.size >= k // _GROUPS_PER_RANGE and above.shape[0] > _TOP
+    begins, ends = _climbed(leaf if many else leaf[:0], above)
     out = np.empty(begin.size)
     for i in range(begin.size):
         first, last = np.int64(begin[i]), np.int64(end[i])
@@ -118,31 +170,23 @@ def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats)
             first -= 1
         if last > first and last == end[i]:
             last -= 1  # an end on an edge belongs to the group before it
-        a, b = leaf[first], leaf[last]
-        variance = 0.0
-        if a == b:
-            cover = end[i] - begin[i]
+        if first == last:
+            a, variance, cover = leaf[first], 0.0, end[i] - begin[i]
         else:
+            a, right_of, one = leaf[first], first + 1.0 - begin[i], 0.0
+            b, left_of, two = leaf[last], end[i] - last, 0.0
+            if many and begins[first, 0] != ends[last, 0]:
+                if right_of == 1.0:
+                    a, right_of, one = np.int64(begins[first, 0]), begins[first, 1], begins[first, 2]
+                if left_of == 1.0:
+                    b, left_of, two = np.int64(ends[last, 0]), ends[last, 1], ends[last, 2]
             # Both ends climb to the children of the lowest node that holds them; deeper nodes come later.
-            right_of, left_of = first + 1.0 - begin[i], end[i] - last
             while above[a, 0] != above[b, 0]:
-                # What the range takes of the left child and of the right one; written without a branch, which
-                # no processor could predict.
                 if a > b:
-                    is_left, part = above[a, 1], above[a, 2]
-                    right = is_left + (1.0 - is_left) * right_of
-                    change = is_left * right_of - right
-                    variance += added(change, above[a, 3])
-                    right_of = right + part * change
-                    a = np.int64(above[a, 0])
+                    a, right_of, one = _up_from_begin(above, a, right_of, one)
                 else:
-                    is_left, part = above[b, 1], above[b, 2]
-                    right = (1.0 - is_left) * left_of
-                    change = is_left * left_of + (1.0 - is_left) - right
-                    variance += added(change, above[b, 3])
-                    left_of = right + part * change
-                    b = np.int64(above[b, 0])
-            variance += added(right_of - left_of, above[a, 3])
+                    b, left_of, two = _up_from_end(above, b, left_of, two)
+            variance = one + two + added(right_of - left_of, above[a, 3])
             cover = left_of + above[a, 2] * (right_of - left_of)
             a = np.int64(above[a, 0])
         while a != 0:
