@@ -128,22 +128,21 @@ def some_ends(draw, k, ranges):
 def test_where_the_top_of_a_tree_begins_changes_no_digit(monkeypatch, top):
     """The loops as Python runs them: climbs in the order of the groups, and each range climbing alone."""
     draw = np.random.default_rng(top)
-    for loop in ("_up_from_begin", "_up_from_end", "added", "_climbed", "_answer"):
+    loops = ("_up_from_begin", "_up_from_end", "added", "_by_group", "_ends_in_groups", "_climbed", "_answer")
+    for loop in loops:
         monkeypatch.setattr(variances, loop, getattr(variances, loop).py_func)
-    climbs = []
-    climbed = variances._climbed
-    monkeypatch.setattr(
-        variances, "_climbed", lambda leaf, above: climbs.append(leaf.size) or climbed(leaf, above)
-    )
+    climbs, climbed = [], variances._climbed
+    monkeypatch.setattr(variances, "_climbed", lambda *ends: climbs.append("in order") or climbed(*ends))
     for k, branching, missing in itertools.product([2, 5, 40, 67], [2, 3, 16], [0.0, 0.4]):
         error = some_error(draw, k, branching, missing)
         begin, end = some_ends(draw, k, 300)
-        found = {}
-        for first_low in (top, 1 << 20):
-            monkeypatch.setattr(variances, "_TOP", first_low)
-            found[first_low] = variances.range_variances(error, begin, end)
-            assert climbs.pop() == (k if error.tree.size > first_low else 0)
-        assert np.array_equal(found[top], found[1 << 20])
+        monkeypatch.setattr(variances, "_TOP", 1 << 20)
+        alone = variances.range_variances(error, begin, end)
+        assert climbs == []
+        monkeypatch.setattr(variances, "_TOP", top)
+        assert np.array_equal(variances.range_variances(error, begin, end), alone)
+        assert climbs == ["in order"] * (error.tree.size > top)
+        climbs.clear()
 
 
 @pytest.mark.parametrize("branching", [2, 16])

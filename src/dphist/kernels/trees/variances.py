@@ -25,7 +25,7 @@ from dphist.kernels.trees.tree import Tree, combined, node_variances
 Queries: TypeAlias = str | tuple[Ints, Ints]
 
 _TOP = (1 << 12) - 1  # nodes that fit into a processor's nearest memory; odd, so that siblings stay together
-_GROUPS_PER_RANGE = 8  # so many groups climb in their order in less time than a range from anywhere
+_GROUPS_PER_RANGE = 8  # with more, sorting the ends takes longer than climbing from anywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,52 +134,84 @@ def _up_from_end(above: Floats, node: int, left_of: float, variance: float) -> t
 
 
 @kernel
-def _climbed(leaf: Ints, above: Floats) -> tuple[Floats, Floats]:
-    """Return where ranges that begin at each group, and that end after it, are when they reach the top nodes.
-
-    Siblings are both among the top nodes or neither, so no top node at which a climb ends lies below another.
-    """
-    begins = np.empty((leaf.size, 3))
-    ends = np.empty((leaf.size, 3))
-    for g in range(leaf.size):
-        a, right_of, one = leaf[g], 1.0, 0.0
-        b, left_of, two = leaf[g], 1.0, 0.0
-        while a >= _TOP:
-            a, right_of, one = _up_from_begin(above, a, right_of, one)
-            b, left_of, two = _up_from_end(above, b, left_of, two)
-        begins[g, 0], begins[g, 1], begins[g, 2] = a, right_of, one
-        ends[g, 0], ends[g, 1], ends[g, 2] = b, left_of, two
-    return begins, ends
+def _by_group(groups: Ints, k: int) -> Ints:
+    """Return the order that sorts these numbers of groups: O(size + k)."""
+    place = np.zeros(k + 1, np.int64)
+    for g in groups:
+        place[g + 1] += 1
+    for g in range(k):
+        place[g + 1] += place[g]
+    order = np.empty(groups.size, np.int64)
+    for i in range(groups.size):
+        order[place[groups[i]]] = i
+        place[groups[i]] += 1
+    return order
 
 
 @kernel
-def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats) -> Floats:
-    """Return the variances; where ranges are many, all groups climb to the top nodes first, in their order.
-
-    The lower part of a climb from anywhere waits for memory at every step. Neighbours climb through the same
-    nodes, so that in their order they do not, and the upper part is small enough to stay near the processor.
-    A range takes the same steps either way, and its variance has the same digits.
-    """
-    k = leaf.size
-    many = begin.size >= k // _GROUPS_PER_RANGE and above.shape[0] > _TOP
-    begins, ends = _climbed(leaf if many else leaf[:0], above)
-    out = np.empty(begin.size)
+def _ends_in_groups(begin: Floats, end: Floats, k: int) -> tuple[Ints, Ints]:
+    """Return the groups in which ranges begin and end; an end on an edge belongs to the group before it."""
+    firsts = np.empty(begin.size, np.int64)
+    lasts = np.empty(begin.size, np.int64)
     for i in range(begin.size):
         first, last = np.int64(begin[i]), np.int64(end[i])
         if first == k:
             first -= 1
         if last > first and last == end[i]:
-            last -= 1  # an end on an edge belongs to the group before it
+            last -= 1
+        firsts[i], lasts[i] = first, last
+    return firsts, lasts
+
+
+@kernel
+def _climbed(
+    leaf: Ints, above: Floats, firsts: Ints, lasts: Ints, begin: Floats, end: Floats
+) -> tuple[Floats, Floats]:
+    """Return the top node to which either end of a range climbs, what it takes of it, and the variance.
+
+    Siblings are both among the top nodes or neither, so no top node at which a climb ends lies below another.
+    """
+    begins = np.empty((firsts.size, 3))
+    for i in _by_group(firsts, leaf.size):
+        node, part, variance = leaf[firsts[i]], firsts[i] + 1.0 - begin[i], 0.0
+        while node >= _TOP:
+            node, part, variance = _up_from_begin(above, node, part, variance)
+        begins[i, 0], begins[i, 1], begins[i, 2] = node, part, variance
+    ends = np.empty((lasts.size, 3))
+    for i in _by_group(lasts, leaf.size):
+        node, part, variance = leaf[lasts[i]], end[i] - lasts[i], 0.0
+        while node >= _TOP:
+            node, part, variance = _up_from_end(above, node, part, variance)
+        ends[i, 0], ends[i, 1], ends[i, 2] = node, part, variance
+    return begins, ends
+
+
+@kernel
+def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats) -> Floats:
+    """Return the variances; where ranges are many, their ends climb to the top nodes in the groups' order.
+
+    The lower part of a climb from anywhere waits for memory at every step. Neighbours climb through the same
+    nodes, so that in their order they do not, and the upper part is small enough to stay near the processor.
+    A range takes the same steps either way, and its variance has the same digits.
+    """
+    firsts, lasts = _ends_in_groups(begin, end, leaf.size)
+    many = begin.size >= leaf.size // _GROUPS_PER_RANGE and above.shape[0] > _TOP
+    if many:
+        begins, ends = _climbed(leaf, above, firsts, lasts, begin, end)
+    else:
+        begins, ends = np.empty((0, 3)), np.empty((0, 3))
+    out = np.empty(begin.size)
+    for i in range(begin.size):
+        first, last = firsts[i], lasts[i]
         if first == last:
             a, variance, cover = leaf[first], 0.0, end[i] - begin[i]
         else:
-            a, right_of, one = leaf[first], first + 1.0 - begin[i], 0.0
-            b, left_of, two = leaf[last], end[i] - last, 0.0
-            if many and begins[first, 0] != ends[last, 0]:
-                if right_of == 1.0:
-                    a, right_of, one = np.int64(begins[first, 0]), begins[first, 1], begins[first, 2]
-                if left_of == 1.0:
-                    b, left_of, two = np.int64(ends[last, 0]), ends[last, 1], ends[last, 2]
+            if many and begins[i, 0] != ends[i, 0]:
+                a, right_of, one = np.int64(begins[i, 0]), begins[i, 1], begins[i, 2]
+                b, left_of, two = np.int64(ends[i, 0]), ends[i, 1], ends[i, 2]
+            else:
+                a, right_of, one = leaf[first], first + 1.0 - begin[i], 0.0
+                b, left_of, two = leaf[last], end[i] - last, 0.0
             # Both ends climb to the children of the lowest node that holds them; deeper nodes come later.
             while above[a, 0] != above[b, 0]:
                 if a > b:
