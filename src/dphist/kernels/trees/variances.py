@@ -121,7 +121,7 @@ def _up_from_begin(above: Floats, node: int, right_of: float, variance: float) -
     is_left, part = above[node, 1], above[node, 2]
     right = is_left + (1.0 - is_left) * right_of
     change = is_left * right_of - right
-    return np.int64(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
+    return int(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
 
 
 @kernel
@@ -130,7 +130,7 @@ def _up_from_end(above: Floats, node: int, left_of: float, variance: float) -> t
     is_left, part = above[node, 1], above[node, 2]
     right = (1.0 - is_left) * left_of
     change = is_left * left_of + (1.0 - is_left) - right
-    return np.int64(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
+    return int(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
 
 
 @kernel
@@ -207,8 +207,8 @@ def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats)
             a, variance, cover = leaf[first], 0.0, end[i] - begin[i]
         else:
             if many and begins[i, 0] != ends[i, 0]:
-                a, right_of, one = np.int64(begins[i, 0]), begins[i, 1], begins[i, 2]
-                b, left_of, two = np.int64(ends[i, 0]), ends[i, 1], ends[i, 2]
+                a, right_of, one = int(begins[i, 0]), begins[i, 1], begins[i, 2]
+                b, left_of, two = int(ends[i, 0]), ends[i, 1], ends[i, 2]
             else:
                 a, right_of, one = leaf[first], first + 1.0 - begin[i], 0.0
                 b, left_of, two = leaf[last], end[i] - last, 0.0
