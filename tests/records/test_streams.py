@@ -301,3 +301,27 @@ def test_how_a_connection_explains_is_left_as_it_was(connection, tmp_path):
         assert [v.lower() for (v,) in after] == [v.lower() for (v,) in before]
     listed = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
     assert listed == []
+
+
+@pytest.mark.parametrize("cell", ["3", "secret"])
+@pytest.mark.parametrize("kind", ["csv", "union", "json", "reader"])
+def test_arrows_readers_of_text_are_refused_whatever_the_records_are(kind, cell, tmp_path):
+    dataset, csv = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow.csv")
+    (tmp_path / "t.csv").write_text(f"age\n5\n{cell}\n")
+    (tmp_path / "t.json").write_text(f'{{"age": "5"}}\n{{"age": "{cell}"}}\n')
+    read = {
+        "csv": lambda: dataset.dataset(tmp_path / "t.csv", format="csv"),
+        "union": lambda: dataset.dataset([dataset.dataset(tmp_path / "t.csv", format="csv")]),
+        "json": lambda: dataset.dataset(tmp_path / "t.json", format="json"),
+        "reader": lambda: csv.open_csv(tmp_path / "t.csv"),
+    }
+    with pytest.raises(UsageError, match="Give the files themselves") as caught:
+        records.count(read[kind](), AGES, columns="age")
+    assert "secret" not in str(caught.value)
+
+
+def test_arrows_datasets_of_declared_types_are_counted(tmp_path):
+    dataset, parquet = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"age": [1, 1, 7]}), tmp_path / "t.parquet")
+    counts = records.count(dataset.dataset(tmp_path / "t.parquet"), AGES, columns="age").values
+    assert counts.tolist() == [0, 2, 0, 0, 0, 0, 0, 1, 0, 0]

@@ -25,7 +25,7 @@ from dphist.domain import MAX_BINS
 from dphist.errors import DataError, DphistError, UsageError, did_you_mean, is_interrupt
 from dphist.records import sql, typed
 from dphist.records.engines import files
-from dphist.records.engines.relations import named_rows, refuse_guessed
+from dphist.records.engines.relations import named_rows, refuse_guessed, refuse_guessed_files
 from dphist.records.expressions import table_rows
 from dphist.records.progress import watching
 from dphist.records.sql import Field, Kind
@@ -362,6 +362,7 @@ def _streamed(data: Any, name: str) -> Iterator[Any]:
     Each is read once, and in the end given back to whoever owns it, also when nothing was counted.
     """
     if type(data).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+        refuse_guessed_files(data)
         yield data
         return
     if isinstance(data, duckdb.DuckDBPyRelation):

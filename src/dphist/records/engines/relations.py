@@ -45,6 +45,21 @@ def refuse_guessed(relation: duckdb.DuckDBPyRelation) -> None:
         raise UsageError(_REFUSED)
 
 
+def refuse_guessed_files(data: Any) -> None:
+    """Refuse Arrow's readers of text, which guess types from the first records and stop at later ones."""
+    kind = type(data)
+    of_text = kind.__module__ == "pyarrow._csv"
+    if kind.__module__ == "pyarrow._dataset":
+        for part in getattr(data, "children", [data]):
+            file = type(getattr(part, "format", None)).__name__
+            of_text = of_text or file in ("CsvFileFormat", "JsonFileFormat")
+    if of_text:
+        raise UsageError(
+            "Arrow guesses the types of CSV and JSON from the records, and one record could stop the count. "
+            'Give the files themselves, such as histogram("visits.csv", ...) or a folder of them.'
+        )
+
+
 def named_rows(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
     """Return the rows of a table or view of a connection, given its name in SQL."""
     try:
