@@ -357,7 +357,8 @@ def _of_its_library(data: Any) -> Any:
     change how the others are read, or stop the count.
     """
     for kind in type(data).__mro__[1:]:
-        if kind.__module__.partition(".")[0] in ("pandas", "polars") and hasattr(kind, _STREAM):
+        theirs = kind.__module__.partition(".")[0] in ("pandas", "polars")
+        if theirs and kind.__name__ in ("DataFrame", "Series"):
             return kind(data)
     return data
 
