@@ -109,6 +109,7 @@ def test_progress_names_each_method(tmp_path, monkeypatch):
     assert not said  # the second time it is known
 
 
+@pytest.mark.long
 def test_the_usual_methods_without_the_slow_ones_and_each_once():
     found = dphist.advise(16, records=1000, epsilon=1, by="ward", groups=["A", "B"], like="early")
     names = [row.method for row in found.rows]

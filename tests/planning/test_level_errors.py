@@ -54,8 +54,12 @@ def measured(asked, trials, rows=None, seed=1000):
     return np.sqrt(np.mean(squares, axis=0))
 
 
-@pytest.mark.parametrize("workload", ["points", "ranges", "prefixes", [(0, 5), (3, 20)]])
-@pytest.mark.parametrize("method", ["identity", "hats", "privelet", "laplace"])
+def _long(*values):
+    return [pytest.param(value, marks=pytest.mark.long) for value in values]
+
+
+@pytest.mark.parametrize("workload", ["ranges", *_long("points", "prefixes", [(0, 5), (3, 20)])])
+@pytest.mark.parametrize("method", ["identity", "hats", "privelet", *_long("laplace")])
 def test_what_is_predicted_from_variances_is_measured(method, workload):
     asked = plan((".2", ".3", ".5"), method=method, workload=workload, unit="p", max_contributions=2)
     preview = asked.preview(sums=SUMS)
@@ -95,6 +99,7 @@ def test_biased_groups_are_simulated_below_levels_whose_variances_are_known(meth
     assert [preview.levels[2].error, preview.sums[0].error] == pytest.approx(found[2:], rel=0.12)
 
 
+@pytest.mark.long
 def test_many_groups_are_simulated_on_a_part_of_them(monkeypatch):
     monkeypatch.setattr(grouped, "_CELLS", 1 << 12)
     groups = {f"R{i}": [f"H{i}-{j}" for j in range(12)] for i in range(10)}
