@@ -46,7 +46,7 @@ test: $(VENV)/.dev  ## run the tests, the slow statistical ones too
 	@echo "==> pytest, on all cores"
 	@$(BIN)/python -m pytest -q -n auto -m "not long"
 
-test-long: $(VENV)/.dev  ## audits and rehearsals of the whole catalogue, before a version (minutes)
+test-long: $(VENV)/.dev  ## audits, rehearsals and comparisons of the whole catalogue, before a version (minutes)
 	@$(BIN)/python -m pytest -q -n auto -m long
 
 quick: $(VENV)/.dev  ## run the tests that take no time

@@ -86,7 +86,7 @@ def test_the_error_of_the_leaves_alone_is_that_of_a_plain_histogram():
     assert asked.preview().levels[0].error == pytest.approx(math.sqrt(8.5 * variance))
 
 
-@pytest.mark.parametrize("method", ["dawa2", "ahp"])
+@pytest.mark.parametrize("method", ["dawa2", *_long("ahp")])
 def test_biased_groups_are_simulated_below_levels_whose_variances_are_known(method):
     asked = plan((".2", ".3", ".5"), method=method, workload="ranges")
     rows = np.repeat(np.arange(1, 7), 24).reshape(6, 24)

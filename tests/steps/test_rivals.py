@@ -295,6 +295,7 @@ def test_the_error_over_all_ranges_is_what_theory_says(method):
     assert seen == pytest.approx(expected, rel=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("method", RIVALS)
 def test_scale_and_epsilon_are_exchangeable(method):
