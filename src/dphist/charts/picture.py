@@ -263,12 +263,26 @@ def _library() -> str:
 def _page_table(table: Table) -> str:
     if not table:
         return ""
-    head, *rows = table
-    shown = "".join(f"<th>{html.escape(plain(word))}</th>" for word in head)
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(plain(word))}</td>" for word in row) + "</tr>" for row in rows
+    made = html_table([[plain(word) for word in row] for row in table])
+    return f"<details open><summary>Table</summary>{made}</details>"
+
+
+def html_table(table: Table) -> str:
+    """Return a table as HTML, every word escaped."""
+    tags = ["th", *["td"] * (len(table) - 1)]
+    rows = (
+        "".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in row)
+        for tag, row in zip(tags, table, strict=True)
     )
-    return f"<details open><summary>Table</summary><table><tr>{shown}</tr>{lines}</table></details>"
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def svg_or_nothing(draw: Callable[[], Picture]) -> str:
+    """Return a picture for a notebook, which shall show the figures even where none can be drawn."""
+    try:
+        return draw().to_svg()
+    except Exception:
+        return ""
 
 
 def _json(target: Path) -> str:

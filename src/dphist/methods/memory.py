@@ -27,37 +27,42 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def refuse_what_does_not_fit(pipeline: Pipeline, domain: Domain) -> None:
     """Refuse a release whose arrays are larger than the memory that is free."""
     wanted = bytes_needed(pipeline, domain)
-    if wanted <= _SMALL:
-        return
-    free = available()
-    if free is not None and wanted > free:
-        raise UsageError(
-            f"{domain.n:,} bins need about {wanted / 2**30:.1f} GiB of memory with {pipeline.name}, and "
-            f"{free / 2**30:.1f} GiB are free. Nothing was charged; take fewer bins, a method that leaves "
-            "every bin alone (identity), or a larger machine."
-        )
+    _refuse(
+        wanted,
+        f"{domain.n:,} bins need",
+        f" with {pipeline.name}",
+        "take fewer bins, a method that leaves every bin alone (identity), or a larger machine.",
+    )
 
 
 def refuse_groups_that_do_not_fit(method: str, wanted: int, *, groups: int, bins: int) -> None:
     """Refuse a release of many groups that is larger than the memory that is free."""
-    free = available() if wanted > _SMALL else None
-    if free is not None and wanted > free:
-        raise UsageError(
-            f"{groups:,} groups of {bins:,} bins need about {wanted / 2**30:.1f} GiB of memory with "
-            f"{method}, and {free / 2**30:.1f} GiB are free. Nothing was charged; declare fewer groups and "
-            "count the others together, take fewer bins, the method identity without levels, or a larger "
-            "machine."
-        )
+    _refuse(
+        wanted,
+        f"{groups:,} groups of {bins:,} bins need",
+        f" with {method}",
+        "declare fewer groups and count the others together, take fewer bins, the method identity without "
+        "levels, or a larger machine.",
+    )
 
 
 def refuse_several_that_do_not_fit(wanted: int, *, histograms: int) -> None:
     """Refuse releases that are made together and do not fit into the free memory together."""
+    _refuse(
+        wanted,
+        f"{histograms} histograms together need",
+        "",
+        "take fewer bins, or publish some of them by themselves.",
+    )
+
+
+def _refuse(wanted: int, need: str, way: str, instead: str) -> None:
+    """Refuse what is larger than the memory that is free; small releases do not ask how much that is."""
     free = available() if wanted > _SMALL else None
     if free is not None and wanted > free:
         raise UsageError(
-            f"{histograms} histograms together need about {wanted / 2**30:.1f} GiB of memory, and "
-            f"{free / 2**30:.1f} GiB are free. Nothing was charged; take fewer bins, or publish some of them "
-            "by themselves."
+            f"{need} about {wanted / 2**30:.1f} GiB of memory{way}, and {free / 2**30:.1f} GiB are free. "
+            f"Nothing was charged; {instead}"
         )
 
 

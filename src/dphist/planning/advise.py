@@ -19,7 +19,7 @@ import numpy as np
 from dphist._common import __version__
 from dphist._common.renamed import renamed, renamed_fields
 from dphist.charts.curves import curves_chart
-from dphist.charts.picture import Picture
+from dphist.charts.picture import Picture, html_table, svg_or_nothing
 from dphist.domain import Domain, Integers, as_int, shown
 from dphist.domain.workload import Workload, make_workload
 from dphist.errors import UsageError
@@ -259,18 +259,10 @@ class Advice:
         return f"{self.question()}\n\n{self.table()}\n\n{self.words()}"
 
     def _repr_html_(self) -> str:
-        def row(cells: Iterable[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        table = row(self.header(), "th") + "".join(row(cells, "td") for cells in self.cells())
-        try:
-            picture = f"<div>{self.plot().to_svg()}</div>"
-        except Exception:  # a notebook shall show the table even where no picture can be drawn
-            picture = ""
+        table = html_table([self.header(), *self.cells()])
+        picture = f"<div>{svg}</div>" if (svg := svg_or_nothing(self.plot)) else ""
         words = html.escape(self.words())
-        return (
-            f"<div><p>{html.escape(self.question())}</p><p>{words}</p><table>{table}</table>{picture}</div>"
-        )
+        return f"<div><p>{html.escape(self.question())}</p><p>{words}</p>{table}{picture}</div>"
 
 
 @overload

@@ -12,7 +12,7 @@ from typing import Any
 
 from dphist._common import __version__
 from dphist.charts.curves import curves_chart
-from dphist.charts.picture import Picture
+from dphist.charts.picture import Picture, html_table
 from dphist.domain import as_int
 from dphist.domain.hierarchy import GroupsLike
 from dphist.errors import UsageError
@@ -229,12 +229,9 @@ class GroupedAdvice:
         return f"{self.question()}\n\n{self.table()}\n\n{self.words()}"
 
     def _repr_html_(self) -> str:
-        def row(cells: Iterable[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        table = row(self.header(), "th") + "".join(row(cells, "td") for cells in self.cells())
+        table = html_table([self.header(), *self.cells()])
         about = "".join(f"<p>{html.escape(text)}</p>" for text in (self.question(), self.words()))
-        return f"<div>{about}<table>{table}</table></div>"
+        return f"<div>{about}{table}</div>"
 
 
 def _figure(row: LevelError) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dphist.charts.picture import Picture
+from dphist.charts.picture import Picture, html_table, svg_or_nothing
 from dphist.domain import shown
 from dphist.domain.groups import Floats, Ints
 from dphist.domain.hierarchy import Hierarchy
@@ -130,15 +130,9 @@ class GroupedPreview:
         return f"{self.question()}; SIMULATED\n\n{self.table()}"
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        try:
-            picture = self.plot().to_svg()
-        except Exception:  # a notebook shall show the figures even where no picture can be drawn
-            picture = ""
-        table = row(self.header(), "th") + "".join(row(cells, "td") for cells in self.cells())
-        return f"<div><p>{html.escape(repr(self))}</p><table>{table}</table>{picture}</div>"
+        picture = svg_or_nothing(self.plot)
+        table = html_table([self.header(), *self.cells()])
+        return f"<div><p>{html.escape(repr(self))}</p>{table}{picture}</div>"
 
 
 def error_cells(row: LevelError) -> tuple[str, ...]:

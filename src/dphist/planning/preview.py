@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from dphist._common.renamed import renamed_scale
 from dphist.charts.heatmap import heatmap_chart
 from dphist.charts.histogram import outcomes_chart
-from dphist.charts.picture import Picture
+from dphist.charts.picture import Picture, svg_or_nothing
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Ints
 from dphist.domain.workload import Workload
@@ -257,10 +257,7 @@ class Preview:
         return f"{self._words()}; SIMULATED: not private, no records read"
 
     def _repr_html_(self) -> str:
-        try:
-            picture = self.plot().to_svg()
-        except Exception:  # a notebook shall show the figures even where no picture can be drawn
-            picture = ""
+        picture = svg_or_nothing(self.plot)
         return f"<div>{picture}<p>{html.escape(repr(self))}</p></div>"
 
 

@@ -180,10 +180,9 @@ def _column(release: GroupedRelease) -> str:
 
 def page(release: GroupedRelease) -> str:
     """Return a picture, the facts and the errors as HTML; every text is escaped."""
-    try:
-        picture = f"<div>{release.plot().to_svg()}</div>"
-    except Exception:  # a notebook shall show the facts even where no picture can be drawn
-        picture = ""
+    from dphist.charts.picture import svg_or_nothing
+
+    picture = f"<div>{svg}</div>" if (svg := svg_or_nothing(release.plot)) else ""
     return f"<div>{picture}{_table(_facts(release))}{_table(errors(release), head=True)}</div>"
 
 

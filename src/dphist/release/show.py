@@ -329,13 +329,12 @@ MOST_ROWS = 200  # of a card's table; the whole table is in to_pandas() and in t
 
 def page(release: Release) -> str:
     """Return a card for notebooks: picture, table and facts, in HTML without scripts; all text is escaped."""
+    from dphist.charts.picture import svg_or_nothing
+
     known = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts(release)
     )
-    try:
-        picture = f"<div>{release.plot().to_svg()}</div>"
-    except Exception:  # a notebook shall show the facts even where no picture can be drawn
-        picture = ""
+    picture = f"<div>{svg}</div>" if (svg := svg_or_nothing(release.plot)) else ""
     stamp = "<p><strong>SIMULATED: not private.</strong></p>" if release.simulated else ""
     bins = f"<div class='bins'>{_table(release)}</div>"
     bins = f"<details open><summary>Values and 95 % intervals</summary>{bins}</details>"

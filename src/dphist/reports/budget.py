@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.privacy.ledger import Entry, LedgerLike
-from dphist.release.show import decimal, not_journaled, short_id
-from dphist.release.words import AnyRelease
+
+if TYPE_CHECKING:
+    from dphist.release.words import AnyRelease
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def budgets(releases: Sequence[AnyRelease], book: LedgerLike) -> list[Budget]:
 
 def _confirm(release: AnyRelease, entries: dict[str, Entry]) -> None:
     """Refuse a release that states something else than what the ledger charged for it."""
+    from dphist.release.show import not_journaled, short_id
+
     if release.id is None or not_journaled(release):
         raise UsageError("a release that was charged to no ledger cannot be looked up in one: leave it out.")
     name = short_id(release.id)
@@ -92,6 +95,8 @@ def _person(unit: str) -> str:
 
 
 def _shown(value: object) -> str:
+    from dphist.release.show import decimal
+
     return decimal(value) if isinstance(value, Fraction) else repr(value)
 
 
