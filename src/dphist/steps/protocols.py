@@ -35,6 +35,9 @@ class Estimated:
         noise: the variance of the noise in each group's total, where the error model does not state it.
         by: the step that made the values, where the estimator left that to another one.
         calibrated: the share that was spent on measuring the bias.
+        measured: unbiased values that ``error`` is about, one per bin, where ``values`` were averaged from
+            them: intervals come from the measurement, values from the averaging. If it is None, ``error`` is
+            about ``values``.
     """
 
     values: Floats
@@ -43,6 +46,7 @@ class Estimated:
     noise: Floats | None = None
     by: Step | None = None
     calibrated: Fraction = Fraction(0)
+    measured: Floats | None = None
 
 
 class Step:
