@@ -23,6 +23,11 @@ $(VENV)/.dev: $(VENV)/.demo
 	@$(PIP) '.[dev]'
 	@touch $@
 
+$(VENV)/.compiled: $(VENV)/.dev
+	@echo "==> compiling every method (a minute, once)"
+	@$(BIN)/dphist warm
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "==> adding the peers that the benchmarks measure against (once)"
 	@$(PIP) '.[dev,bench]'
