@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -124,6 +124,9 @@ bench-error: $(VENV)/.bench  ## coverage of intervals, advice and auto (an hour;
 	@$(BIN)/python -m benchmarks.error --out results/error $(if $(DATA),--data $(DATA))
 	@$(if $(DATA),$(BIN)/python -m benchmarks.advice --data $(DATA) --table results/error/advice.md,echo "advice and auto are judged on real histograms: give DATA=folder" >&2)
 	@$(if $(DATA),$(BIN)/python -m benchmarks.auto --data $(DATA) --table results/error/auto.md)
+
+bench-accuracy: $(VENV)/.bench  ## auto: error, regret, coverage, speed (ten minutes; DATA=folder of histograms; ARGS="--parts former")
+	@$(BIN)/python -m benchmarks.accuracy --table results/accuracy.md $(if $(DATA),--data $(DATA)) $(ARGS)
 
 bench-rivals: $(VENV)/.bench  ## every rival at 131,072 bins and on a grid of a million cells: time and memory
 	@$(BIN)/python -m benchmarks.rivals

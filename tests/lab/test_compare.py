@@ -18,7 +18,7 @@ import pytest
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import Points
 from dphist.errors import DataError, DphistError, OutputError, UsageError
-from dphist.lab import compare, grid, page
+from dphist.lab import compare, grid, metrics, page
 from dphist.methods import catalogue
 from shell import DPHIST, dphist
 
@@ -84,6 +84,43 @@ def test_the_standing_is_over_all_rankings():
     assert overall[2].rankings == 1
 
 
+def test_a_method_is_chosen_on_one_half_and_judged_on_the_other():
+    # a and c, the first and the third, choose x; b and d judge it, and there y is best. And the other way.
+    errors = {"a": (1, 4, 2), "b": (6, 2, 3), "c": (2, 8, 4), "d": (27, 3, 6)}
+    rows = [
+        row(m, e, dataset=d)
+        for d, each in errors.items()
+        for m, e in zip("xyz", each, strict=True)
+        if (m, d) != ("z", "d")
+    ]
+    rows.append(row("z", None, dataset="d", status="failed", error="no"))
+    one, two = compare.rank(question("abcd", split=True), rows).choices
+    assert (one.chosen_on, one.judged_on, one.method) == (("a", "c"), ("b", "d"), "x")
+    assert one.regret_where_chosen == 1 and one.worst == 9
+    assert one.regret == pytest.approx((3 * 9) ** 0.5) and (one.best, one.best_regret) == ("y", 1)
+    assert (two.chosen_on, two.judged_on, two.method) == (("b", "d"), ("a", "c"), "y")
+    assert two.regret == pytest.approx(4) == two.worst and two.best == "x"
+
+
+def test_without_a_split_nothing_is_chosen_and_with_one_json_and_page_say_so():
+    rows = [row(m, e, dataset=d) for d in "ab" for m, e in (("x", 1), ("y", 2))]
+    plain, made = (compare.rank(question("ab", split=split), rows) for split in (False, True))
+    assert plain.choices == () and "choices" not in plain.to_dict()
+    assert [c["method"] for c in made.to_dict()["choices"]] == ["x", "x"]
+    text = page.page(made, command="dphist compare --split", date="2030-01-01")
+    assert "judged on the other" in text and "judged on the other" not in page.page(
+        plain, command="", date=""
+    )
+
+
+def test_a_split_needs_a_method_that_ran_everywhere():
+    rows = [row("x", 1, dataset="a"), row("y", 2, dataset="b")]
+    with pytest.raises(UsageError, match="no method ran on all datasets"):
+        compare.rank(question("ab", split=True), rows)
+    with pytest.raises(UsageError, match="but one dataset"):
+        metrics.held_out([row("x", 1)], cell=["dataset"], value="mean_absolute")
+
+
 def test_json_has_no_infinity():
     rows = [row("x", 0.0), row("y", 2.0)]
     made = compare.rank(question(), rows)
@@ -143,6 +180,7 @@ WRONG = {
     "a workload that does not fit": ({"like": ["bins=20 steps"], "workload": "big"}, UsageError, "20 bins"),
     "epsilon 0": ({"like": ["steps"], "epsilons": ["0"]}, UsageError, "epsilon"),
     "one trial": ({"like": ["steps"], "trials": 1}, UsageError, "spread"),
+    "one dataset to split": ({"like": ["steps"], "split": True}, UsageError, "a split needs two datasets"),
     "no samples": ({"like": ["steps"], "samples": 0}, UsageError, "samples"),
     "no such file": ({"files": [Path("gone.npy")]}, DataError, "gone.npy"),
     "no such folder": ({"files": [Path("gone")]}, UsageError, "gone"),
@@ -192,6 +230,12 @@ def test_json_and_a_hint(here):
     assert "--out" in dphist("compare", *TINY, *BOTH).stderr
     few = [word if word != "6" else "4" for word in TINY]
     assert "4 trials distinguish few methods" in dphist("compare", *few, *BOTH).stderr
+
+
+def test_a_split_is_told_on_the_screen(here):
+    like = ("--like", "bins=64 records=1e4 smooth")
+    shown = dphist("compare", *TINY, *like, *BOTH, "--split").stdout.split("over all 2")[1]
+    assert shown.count("Chosen on") == 2 and "identity, 1.00 times the best there" in " ".join(shown.split())
 
 
 def test_public_data_is_warned_of_and_a_failed_method_shown(here, monkeypatch):
@@ -278,7 +322,7 @@ def test_shapes_are_listed(here):
 
 def test_help_names_every_option():
     shown = dphist("compare", "--help").stdout
-    flags = "--data --like --method --epsilon --workload --trials --metric --jobs --out --json --no-progress"
+    flags = "--data --like --method --epsilon --workload --trials --metric --split --jobs --out --json"
     assert all(flag in shown for flag in flags.split())
     assert "list[" not in shown
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,13 @@ def compare(
     metric: Annotated[
         str, typer.Option(help="mean_absolute, mean_squared, max_absolute, scaled or kl.")
     ] = "mean_absolute",
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help="Also choose the best method on one half of the datasets and report its error on the other.",
+        ),
+    ] = False,
     jobs: Jobs = -1,
     backend: Backend = None,
     out: Annotated[
@@ -92,6 +100,7 @@ def compare(
             workload=workload,
             trials=trials,
             metric=metric,
+            split=split,
         )
     command = shlex.join(["dphist", *sys.argv[1:]])
     if out is not None:
@@ -143,7 +152,7 @@ def _resumable(out: Path | None) -> Iterator[None]:
 def _show(made: Comparison) -> None:
     """Print the rankings, and a summary if there are several."""
     from dphist.lab.compare import METRICS
-    from dphist.lab.page import ratio
+    from dphist.lab.page import choices_in_words, ratio
 
     question = made.question
     show(f"{METRICS[question.metric]}; workload {question.workload}; {question.trials} trials")
@@ -157,6 +166,8 @@ def _show(made: Comparison) -> None:
             for s in made.overall
         ]
         print_table(header, rows, right=header[1:], width=screen_width(SCREEN))
+    for words in choices_in_words(made):
+        show("\n" + textwrap.fill(words, screen_width(SCREEN)))
     show("competitive: not significantly worse than the best (paired t-test)")
 
 

@@ -52,13 +52,18 @@ class Subject:
 
 @dataclass(frozen=True)
 class Question:
-    """What is compared; trials are those of one method on one dataset, over all its samples."""
+    """What is compared; trials are those of one method on one dataset, over all its samples.
+
+    Args:
+        split: whether a method is chosen on one half of the datasets and judged on the other.
+    """
 
     subjects: tuple[Subject, ...]
     epsilons: tuple[str, ...]
     workload: str
     trials: int
     metric: str
+    split: bool = False
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the work, in the order of the question."""
@@ -134,13 +139,34 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The method that was best on one half of the datasets, judged on the other half.
+
+    Args:
+        regret_where_chosen: its regret on the half that chose it, which flatters; all are geometric means.
+        regret: its regret on the other half, and ``worst`` the largest there.
+        best: the method of the least regret on that other half, for comparison.
+    """
+
+    chosen_on: tuple[str, ...]
+    judged_on: tuple[str, ...]
+    method: str
+    regret_where_chosen: float
+    regret: float
+    worst: float
+    best: str
+    best_regret: float
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """A question with its answer."""
+    """A question with its answer; ``choices`` are there if the data were split."""
 
     question: Question
     rankings: tuple[Ranking, ...]
     overall: tuple[Standing, ...]
     rows: tuple[grid.Row, ...]
+    choices: tuple[Choice, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         q = self.question
@@ -150,6 +176,8 @@ class Comparison:
             asdict(r) | {"scale": r.records} for r in self.rankings
         ]  # beside its old name, for one version
         tables = {"rankings": rankings, "overall": [asdict(s) for s in self.overall]}
+        if self.choices:
+            tables["choices"] = [asdict(choice) for choice in self.choices]
         made: dict[str, Any] = _plain(head | {"trials": q.trials} | tables)
         return made
 
@@ -164,6 +192,7 @@ def ask(
     workload: str = "points",
     trials: int = 10,
     metric: str = "mean_absolute",
+    split: bool = False,
 ) -> Question:
     """Return the question that the arguments ask; every mistake in them is reported before anything runs.
 
@@ -172,6 +201,7 @@ def ask(
         like: data described in words, such as ``bins=4096 records=1e6 sparse``.
         samples: how many samples are drawn of each description; the trials are spread over them.
         methods: catalogue names, or ``all``; none means those that are usual for each dataset.
+        split: choose a method on one half of the datasets and judge it on the other, which needs two.
     """
     if not files and not like:
         raise UsageError(
@@ -203,7 +233,12 @@ def ask(
         subjects.append(
             Subject(source, counts.size, int(counts.sum()), wanted or usual(domain, queries), runs)
         )
-    return Question(tuple(subjects), tuple(spent), workload, trials, metric)
+    if split and len({subject.source.name for subject in subjects}) < 2:
+        raise UsageError(
+            "a split needs two datasets or more, to choose a method on one half and judge it on the other: "
+            "give another --like or --data."
+        )
+    return Question(tuple(subjects), tuple(spent), workload, trials, metric, split)
 
 
 def run(
@@ -239,7 +274,14 @@ def rank(question: Question, rows: Sequence[grid.Row]) -> Comparison:
         lines[at].append(Line(**line, competitive=among, seconds=seconds))
     sizes = {subject.source.name: (subject.bins, subject.records) for subject in question.subjects}
     rankings = [Ranking(at[0], *sizes[at[0]], at[1], tuple(lines[at]), failed[at]) for at in failed]
-    return Comparison(question, tuple(rankings), _overall(rankings), tuple(rows))
+    choices = metrics.held_out(rows, cell=_CELL, value=value) if question.split else []
+    return Comparison(
+        question,
+        tuple(rankings),
+        _overall(rankings),
+        tuple(rows),
+        tuple(Choice(**choice) for choice in choices),
+    )
 
 
 def claim(out: Path, *, command: str) -> None:

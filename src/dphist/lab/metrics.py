@@ -59,6 +59,60 @@ def competitive(
     return found
 
 
+def held_out(rows: Iterable[Row], *, cell: Sequence[str], value: str) -> list[dict[str, Any]]:
+    """Return for either half of the datasets how the method that is best on the other half fares on it.
+
+    The first, third, ... dataset are one half and the others the second. On one half the method is chosen
+    whose regret has the least geometric mean, among those with a value in every cell; what it does there
+    flatters it, for it was chosen by that. What it does on the other half does not.
+
+    Args:
+        cell: the columns that make a cell, ``dataset`` among them.
+        value: the column by which methods are judged.
+    """
+    lines = regret(summarise(rows, by=[*cell, "method"], value=value), cell=cell)
+    names = list(dict.fromkeys(line["dataset"] for line in lines))
+    if len(names) < 2:
+        raise UsageError(
+            "a choice is judged on other data than it was made on, and there is but one dataset: give "
+            "another --like or --data."
+        )
+    cells = {tuple(line[name] for name in cell) for line in lines}
+    found: dict[str, dict[tuple[Any, ...], Row]] = {}
+    for line in lines:
+        found.setdefault(line["method"], {})[tuple(line[name] for name in cell)] = line
+    everywhere = {method: list(own.values()) for method, own in found.items() if set(own) == cells}
+    if not everywhere:
+        raise UsageError("no method ran on all datasets: name others with --method.")
+    halves = names[::2], names[1::2]
+    return [_judged(everywhere, chosen_on, judged_on) for chosen_on, judged_on in (halves, halves[::-1])]
+
+
+def _judged(
+    lines: Mapping[str, Sequence[Row]], chosen_on: Sequence[str], judged_on: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the best method on some datasets does on others, beside the best that there was."""
+
+    def regrets(method: str, on: Sequence[str]) -> list[float]:
+        return [line["regret"] for line in lines[method] if line["dataset"] in on]
+
+    def mean(method: str, on: Sequence[str]) -> float:
+        return geometric_mean(regrets(method, on))
+
+    chosen = min(lines, key=lambda method: mean(method, chosen_on))
+    best = min(lines, key=lambda method: mean(method, judged_on))
+    return {
+        "chosen_on": tuple(chosen_on),
+        "judged_on": tuple(judged_on),
+        "method": chosen,
+        "regret_where_chosen": mean(chosen, chosen_on),
+        "regret": mean(chosen, judged_on),
+        "worst": max(regrets(chosen, judged_on)),
+        "best": best,
+        "best_regret": mean(best, judged_on),
+    }
+
+
 def kl_divergence(counts: ArrayLike, values: ArrayLike) -> float:
     """Return the Kullback-Leibler divergence of published values from the counts, in nats.
 

@@ -119,6 +119,9 @@ def page(made: Comparison, *, command: str, date: str) -> str:
     body = [f"<h1>{title}</h1><p>{note}</p><dl>{listed}</dl>"]
     if len(made.rankings) > 1:
         body.append(f"<h2>Over all {len(made.rankings)} rankings</h2>{_standings(made)}")
+    if made.choices:
+        said = "".join(f"<p>{html.escape(words)}</p>" for words in choices_in_words(made))
+        body.append(f"<h2>Chosen on one half, judged on the other</h2>{said}")
     for ranking in made.rankings:
         body.append(f"<h2>{html.escape(ranking.title)}</h2>")
         if ranking.lines:
@@ -148,6 +151,16 @@ def duration(seconds: float) -> str:
 def mark(line: Line) -> str:
     """Return in words whether a method is among the best of its ranking."""
     return "best" if line.regret == 1 else "competitive" if line.competitive else ""
+
+
+def choices_in_words(made: Comparison) -> list[str]:
+    """Return in words what was chosen on one half of the datasets, and how it did on the other."""
+    return [
+        f"Chosen on {'; '.join(c.chosen_on)}: {c.method}, {ratio(c.regret_where_chosen)} times the best "
+        f"there. On the other half, {'; '.join(c.judged_on)}: {ratio(c.regret)} times the best, at worst "
+        f"{ratio(c.worst)}; the best single method there is {c.best}, with {ratio(c.best_regret)}."
+        for c in made.choices
+    ]
 
 
 def _dots(rankings: Sequence[Ranking], metric: str, subtitle: str, *, title: str) -> Picture:
