@@ -105,6 +105,16 @@ def hat_matrix(hats):
     return rows
 
 
+def hat_variances(hats, variance):
+    """All ranges, begins and ends, and the variance of each from the inverse of the normal equations."""
+    rows = hat_matrix(hats)
+    covariance = np.linalg.inv(rows.T @ (rows / variance[:, None]))
+    until = np.zeros((hats.n + 1, hats.n + 1))
+    until[1:, 1:] = covariance.cumsum(axis=0).cumsum(axis=1)
+    lo, hi = np.triu_indices(hats.n + 1, 1)
+    return lo, hi, until[hi, hi] - until[hi, lo] - until[lo, hi] + until[lo, lo]
+
+
 def triangles(n, cuts, tops, at_start, at_end):
     """The weights of all hats, one row each, from their definition, not rounded."""
     centre = (np.arange(n) + 0.5) / n

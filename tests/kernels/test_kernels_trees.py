@@ -472,14 +472,43 @@ def test_fitted_hats_of_any_size_spend_exactly_the_whole(n):
         assert queries != "points" or hats.size == n
 
 
-def test_sampled_prefixes_give_nearly_the_same_error(monkeypatch):
-    for queries in CLOSED:
-        hats = hat.fitted_hats(8192, queries)
-        exact = hats_fit.hats_expected_error(hats, queries)
-        monkeypatch.setattr(hats_fit, "_EXACT", 0)
-        monkeypatch.setattr(hats_fit, "_SAMPLE", 0)
-        assert np.isclose(hats_fit.hats_expected_error(hats, queries), exact, rtol=2e-3)
-        monkeypatch.undo()
+@pytest.mark.parametrize("queries", CLOSED)
+@pytest.mark.parametrize("n", [24, 25, 32, 33, 47, 64, 100, 255, 300])
+def test_variances_of_all_ranges_are_those_of_the_dense_inverse(n, queries):
+    hats = hat.fitted_hats(n, queries)
+    variance = np.exp(np.random.default_rng(n).normal(0, 1, hats.size))
+    error = hats_fit.hats_error(hats, variance)
+    lo, hi, dense = naive.hat_variances(hats, variance)
+    assert np.allclose(hats_fit.hats_range_variances(error, lo, hi), dense, rtol=1e-9, atol=0)
+    some = np.random.default_rng(n).integers(0, lo.size, 32)  # few ranges go another way
+    assert np.allclose(hats_fit.hats_range_variances(error, lo[some], hi[some]), dense[some], rtol=1e-9)
+
+
+@pytest.mark.parametrize("queries", CLOSED)
+@pytest.mark.parametrize("n", [1000, 4096, 30_000])
+def test_many_ranges_have_the_variances_of_few(n, queries):
+    draw = np.random.default_rng(n)
+    hats = hat.fitted_hats(n, queries)
+    error = hats_fit.hats_error(hats, np.exp(draw.normal(0, 1, hats.size)))
+    ends = np.sort(draw.integers(0, n + 1, (2, 400)), axis=0)
+    lo = np.concatenate((ends[0], np.zeros(100, int), np.arange(100), draw.integers(0, n - 40, 100)))
+    hi = np.concatenate((ends[1], np.linspace(0, n, 100).astype(int), np.arange(1, 101), lo[-100:] + 40))
+    alone = [hats_fit.hats_range_variances(error, a, b)[0] for a, b in zip(lo, hi, strict=True)]
+    found = hats_fit.hats_range_variances(error, lo, hi)
+    assert np.allclose(found, alone, rtol=1e-8, atol=1e-12)
+    assert (found[lo == hi] == 0).all() and (found[lo < hi] > 0).all()
+
+
+@pytest.mark.parametrize("queries", CLOSED)
+def test_the_error_of_large_domains_is_worked_out_not_sampled(queries):
+    hats = hat.fitted_hats(20_000, queries)
+    error = hats_fit.hats_error(hats, float(hats.whole) ** 2)
+    some = np.arange(0, 20_000, 500)
+    prefixes = [hats_fit.hats_range_variances(error, 0, b)[0] for b in some + 1]
+    rest = hats_fit.hats_range_variances(error, np.zeros(20_000, int), np.arange(1, 20_001))
+    assert np.allclose(rest[some], prefixes, rtol=1e-8)
+    if queries == "prefixes":
+        assert np.isclose(hats_fit.hats_expected_error(hats, queries), rest.mean(), rtol=1e-12)
 
 
 def test_hats_refuse_wrong_input():

@@ -8,6 +8,7 @@ levels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,10 +17,10 @@ from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.trees.hats import HatShape
+from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
-_EXACT = 1 << 28  # steps that are taken without thinking, and how many more prefixes are then worth
-_SAMPLE = 1 << 27
+_FEW = 32  # ranges, up to which one solution each is quicker than sweeps for all
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,11 @@ class HatsError:
     row: Ints
     factor: Floats
     under: Floats
+
+    @cached_property
+    def segments(self) -> Segments:
+        """What the variances of many ranges are read from."""
+        return make_segments(self.hats, self.own, self.row[:-1] - self.start, self.factor)
 
 
 def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
@@ -113,7 +119,7 @@ def _correct(
     """Move x, the bins' own answers, to the best fit: by own H' M^-1 (y - H x), M the factorised matrix."""
     p = first.size
     gap = y - _under_hats(first, offset, weights, x)
-    _forward(start, row, factor, gap, 0)
+    _forward(start, row, factor, gap)
     for h in range(p - 1, -1, -1):
         at = row[h] - start[h]
         gap[h] /= factor[at + h]
@@ -126,88 +132,62 @@ def _correct(
 
 
 @kernel
-def _forward(start: Ints, row: Ints, factor: Floats, gap: Floats, begin: int) -> None:
-    """Solve with the factor in place; entries before ``begin`` are known to be zero."""
-    for h in range(begin, gap.size):
+def _forward(start: Ints, row: Ints, factor: Floats, gap: Floats) -> None:
+    """Solve with the factor in place."""
+    for h in range(gap.size):
         at = row[h] - start[h]
         total = gap[h]
-        for i in range(max(start[h], begin), h):
+        for i in range(start[h], h):
             total -= factor[at + i] * gap[i]
         gap[h] = total / factor[at + h]
 
 
 def hats_range_variances(error: HatsError, lo: ArrayLike, hi: ArrayLike) -> Floats:
-    """Return the variance of each answer to a range of bins [lo, hi): O(number of hats) per range."""
+    """Return the variance of each answer to a range of bins [lo, hi).
+
+    A few ranges take O(number of hats) each; many take O(levels^2) each, after O(n) for each power of two
+    among their lengths.
+    """
     a, b = (np.atleast_1d(np.asarray(x, dtype=np.int64)) for x in (lo, hi))
     hats = error.hats
     if a.shape != b.shape or a.ndim != 1 or not ((a >= 0) & (a <= b) & (b <= hats.n)).all():
         raise UsageError(f"ranges need as many begins as ends, rising, within the {hats.n} bins.")
-    return _ranges(
-        hats.first, hats.offset, error.own, error.start, error.row, error.factor, error.under, a, b
-    )
+    if a.size > _FEW:
+        out, some = np.zeros(a.size), np.flatnonzero(a < b)
+        out[some] = range_variances(error.segments, a[some], b[some])
+        return out
+    return np.array([_one_range(error, x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
 
 
-@kernel
-def _ranges(
-    first: Ints,
-    offset: Ints,
-    own: Floats,
-    start: Ints,
-    row: Ints,
-    factor: Floats,
-    under: Floats,
-    lo: Ints,
-    hi: Ints,
-) -> Floats:
-    p = first.size
-    sums = np.zeros(own.size + 1)
-    for i in range(own.size):
-        sums[i + 1] = sums[i] + own[i]
-    gap = np.empty(p)
-    out = np.empty(lo.size)
-    for r in range(lo.size):
-        begin = p
-        for h in range(p):
-            width = offset[h + 1] - offset[h]
-            a = min(max(lo[r] - first[h], 0), width)
-            b = min(max(hi[r] - first[h], 0), width)
-            gap[h] = under[offset[h] + h + b] - under[offset[h] + h + a]
-            if b > a:
-                begin = min(begin, h)
-        _forward(start, row, factor, gap, begin)
-        total = sums[hi[r]] - sums[lo[r]]
-        for h in range(begin, p):
-            total -= gap[h] * gap[h]
-        out[r] = total
-    return out
+def _one_range(error: HatsError, lo: int, hi: int) -> float:
+    """Return the variance of the bins' own answers less what the hats take off it."""
+    first, offset = error.hats.first, error.hats.offset
+    at, width = offset[:-1] + np.arange(first.size), np.diff(offset)
+    gap = error.under[at + np.clip(hi - first, 0, width)] - error.under[at + np.clip(lo - first, 0, width)]
+    _forward(error.start, error.row, error.factor, gap)
+    return float(error.own[lo:hi].sum() - gap @ gap)
 
 
 def hats_expected_error(hats: HatShape, queries: Queries) -> float:
     """Return E, the variance of an answer in units of 2/epsilon^2, per query.
 
     Over all ranges, the sum of Var(P_y - P_x) is (n + 1) times that of the prefixes' Var(P_x), less Var(sum
-    P_x). All n prefixes are worked out where that takes less than a second or two; above, enough of them to
-    be within about 0.2 %.
+    P_x).
     """
     error = hats_error(hats, float(hats.whole) ** 2)
     n = hats.n
     count = query_count(np.ones(n, np.int64), queries)
     if isinstance(queries, tuple):
         return float(hats_range_variances(error, *range_ends(queries, n)).sum()) / count
+    at = np.arange(n)
     if closed_form(queries) == "points":
-        at = np.arange(n)
         return float(hats_range_variances(error, at, at + 1).sum()) / count
-    ends = np.arange(1, n + 1)
-    if n * error.factor.size > _EXACT:
-        strata = np.linspace(0, n, max(_SAMPLE // error.factor.size, 512) + 1)
-        inside = np.arange(strata.size - 1) * 0.6180339887498949 % 1.0  # spread evenly, whatever the spacings
-        ends = (strata[:-1] + inside * np.diff(strata)).astype(np.int64) + 1
-    total = n * float(hats_range_variances(error, np.zeros(ends.size, np.int64), ends).mean())
+    total = float(hats_range_variances(error, np.zeros_like(at), at + 1).sum())
     if queries == "prefixes":
         return total / count
     weights = n - np.arange(float(n))
     gap = _under_hats(hats.first, hats.offset, hats.weights, error.own * weights)
-    _forward(error.start, error.row, error.factor, gap, 0)
+    _forward(error.start, error.row, error.factor, gap)
     sum_of_all = float((error.own * weights**2).sum() - (gap**2).sum())
     return ((n + 1) * total - sum_of_all) / count
 

@@ -1,0 +1,349 @@
+"""Variances of many ranges of bins under hats, by selected inversion and by sweeps from cuts.
+
+Let M be the matrix that `hats_fit` factorises, y normal with covariance M^-1, and g the sums of weight times
+own variance of a range under every hat. The range's variance is the sum of its bins' own ones less Var(g'y).
+Hats that do not overlap have no entry in M. So the hats over a cut make y on its left independent of y on its
+right, and of M^-1 only the entries of hats that overlap are ever needed: those in the rows of the factor.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.kernels import kernel
+from dphist.kernels.trees.hats import HatShape
+
+
+class Segments(NamedTuple):
+    """The runs of bins under the same hats, and what is known of y for the hats over each.
+
+    Args:
+        edge: where each segment begins and, last, the number of bins.
+        over: the hats over each segment, rising, then -1; the other arrays have zeros there.
+        ends: of each hat the bin after its last; then, of each, its first bin.
+        sums: of the first 0, 1, ... bins of each segment, one segment after the other: the sums of weight
+            times own variance under each of its hats, and then of the own variances alone.
+        covariance: of y, for the hats over each segment.
+        links: how the best guess of a hat's y is made of those over its last segment that end later; then,
+            of those over its first segment that begin earlier.
+    """
+
+    edge: Ints
+    over: Ints
+    ends: Ints
+    sums: Floats
+    covariance: Floats
+    links: Floats
+
+
+def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Segments:
+    """Return the segments: O(levels^3) for each hat, and O(n) for each level.
+
+    Args:
+        own: the variance of each bin from its own query alone.
+        base: where the row of each hat would begin in ``factor``, did it begin with the first hat.
+    """
+    first, last = hats.first, hats.first + np.diff(hats.offset)
+    edge = np.unique(np.concatenate(([0, hats.n], first, last)))
+    begin, end = np.searchsorted(edge, first), np.searchsorted(edge, last)
+    count = np.cumsum(np.bincount(begin, minlength=edge.size) - np.bincount(end, minlength=edge.size))
+    most = int(count.max())
+    over = np.full((edge.size - 1, most), -1)
+    _list_hats(begin, end, np.zeros(edge.size, np.int64), over)
+    sums = np.zeros((hats.n + edge.size, most + 1))
+    _sum_up(edge, over, first, hats.offset, hats.weights, own, sums)
+    inverse = np.empty(factor.size)
+    _invert(over, end - 1, base, factor, inverse, np.empty(most))
+    covariance, links = np.zeros((*over.shape, most)), np.zeros((2, base.size, most))
+    _gather(over, base, inverse, covariance)
+    _link(over, covariance, end - 1, np.arange(0, -base.size, -1), links[0])
+    _link(over, covariance, begin, np.lexsort((last, first)).argsort(), links[1])
+    return Segments(edge, over, np.stack((last, first)), sums, covariance, links)
+
+
+def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
+    """Return the variance of each range of bins [lo, hi), none empty: O(levels^2) for each, and the sweeps.
+
+    A range is cut before that of its segments whose number has the most trailing zeros. Ranges for which
+    these are as many share their sweeps: O(levels^2) for every segment between a cut and the ranges' ends.
+    """
+    of_bin = np.repeat(np.arange(known.edge.size - 1), np.diff(known.edge))
+    first, last = of_bin[lo], of_bin[hi - 1]
+    bits = np.frexp((first ^ last).astype(np.float64))[1]  # up to the highest in which they differ
+    segments, most = known.over.shape
+    state, out = np.zeros((segments, most + 1, most + 1)), np.empty(lo.size)
+    for b in np.unique(bits).tolist():
+        these = np.flatnonzero(bits == b)
+        a, z, s, t = (x[these] for x in (lo, hi, first, last))
+        if b == 0:
+            out[these] = _inside(s, a + s, z + s, known.sums, known.covariance)
+        else:
+            _sweep_all(known, s, t, t >> b - 1 << b - 1, np.arange(segments), np.arange(segments), state)
+            row, parts = np.full(of_bin.size, -1), np.empty((min(2 * a.size, of_bin.size), most + 1))
+            _list_parts(known.edge, known.sums, known.covariance, state, s, t, a, z, row, parts)
+            out[these] = _join(parts, row[a], row[z - 1])
+    return out
+
+
+@kernel
+def _list_hats(begin: Ints, end: Ints, count: Ints, over: Ints) -> None:
+    for h in range(begin.size):
+        for s in range(begin[h], end[h]):
+            over[s, count[s]] = h
+            count[s] += 1
+
+
+@kernel
+def _sum_up(
+    edge: Ints, over: Ints, first: Ints, offset: Ints, weights: Ints, own: Floats, sums: Floats
+) -> None:
+    most = over.shape[1]
+    for s in range(over.shape[0]):
+        for b in range(edge[s], edge[s + 1]):
+            for x in range(most):
+                h = over[s, x]
+                if h >= 0:
+                    sums[b + s + 1, x] = sums[b + s, x] + weights[offset[h] + b - first[h]] * own[b]
+            sums[b + s + 1, most] = sums[b + s, most] + own[b]
+
+
+@kernel
+def _invert(over: Ints, at: Ints, base: Ints, factor: Floats, inverse: Floats, column: Floats) -> None:
+    """Write M^-1 in the rows of the factor: Takahashi's recursion, from the last hat back.
+
+    The later hats that a hat overlaps all hold its last bin. So they are over its last segment, ``at``, and
+    overlap each other: no entry is asked for that is not in the rows.
+    """
+    for h in range(base.size - 1, -1, -1):
+        near, root = over[at[h]], factor[base[h] + h]
+        own = 1.0 / (root * root)
+        for x in range(near.size):
+            column[x] = factor[base[near[x]] + h] / root if near[x] > h else 0.0
+        for x in range(near.size):
+            if near[x] > h:
+                total = 0.0
+                for y in range(near.size):
+                    if near[y] > h:
+                        i, j = max(near[x], near[y]), min(near[x], near[y])
+                        total -= column[y] * inverse[base[i] + j]
+                inverse[base[near[x]] + h] = total
+                own -= column[x] * total
+        inverse[base[h] + h] = own
+
+
+@kernel
+def _gather(over: Ints, base: Ints, inverse: Floats, covariance: Floats) -> None:
+    for s in range(over.shape[0]):
+        for x in range(over.shape[1]):
+            for y in range(x + 1):
+                if over[s, x] >= 0:
+                    covariance[s, x, y] = inverse[base[over[s, x]] + over[s, y]]
+                    covariance[s, y, x] = covariance[s, x, y]
+
+
+@kernel
+def _link(over: Ints, covariance: Floats, at: Ints, rank: Ints, links: Floats) -> None:
+    """Write every hat's links to the hats over the segment ``at`` of a lower rank."""
+    most = over.shape[1]
+    slot, root = np.empty(most, np.int64), np.empty((most, most))
+    for h in range(at.size):
+        k, own = 0, 0
+        for x in range(most):
+            if over[at[h], x] == h:
+                own = x
+            elif over[at[h], x] >= 0 and rank[over[at[h], x]] < rank[h]:
+                slot[k] = x
+                k += 1
+        slot[k] = own
+        _take_root(covariance[at[h]], slot, k + 1, root)
+        for a in range(k - 1, -1, -1):
+            total = root[k, a]
+            for b in range(a + 1, k):
+                total -= root[b, a] * links[h, slot[b]]
+            links[h, slot[a]] = total / root[a, a]
+
+
+@kernel
+def _take_root(covariance: Floats, slot: Ints, k: int, root: Floats) -> None:
+    """Write the lower Cholesky factor of the covariance of the first k slots."""
+    for a in range(k):
+        for b in range(a + 1):
+            total = covariance[slot[a], slot[b]]
+            for c in range(b):
+                total -= root[a, c] * root[b, c]
+            root[a, b] = np.sqrt(total) if a == b else total / root[b, b]
+
+
+@kernel
+def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Floats) -> Floats:
+    """Return the variances of ranges that lie in one segment each, given as rows of ``sums``."""
+    most = covariance.shape[1]
+    out = np.empty(segment.size)
+    for r in range(segment.size):
+        s, a, b = segment[r], begin[r], end[r]
+        out[r] = sums[b, most] - sums[a, most]
+        for x in range(most):
+            weight = sums[b, x] - sums[a, x]
+            taken = weight * covariance[s, x, x]
+            for y in range(x):
+                taken += 2.0 * (sums[b, y] - sums[a, y]) * covariance[s, x, y]
+            out[r] -= weight * taken
+    return out
+
+
+# The y of the hats over a cut are sums of independent e_1, e_2, ... of variance 1. The state of a segment is
+# about the range between a cut and that segment. It has a row for each of the segment's hats: the covariance
+# of its y with g'y of the range, then with every e. The last row has the variance of the range, then the
+# covariances of g'y with every e. With every bin that joins the range, that row is what changes.
+
+
+@kernel
+def _extend(
+    s: int, begin: int, end: int, sums: Floats, covariance: Floats, state: Floats, out: Floats, row: int
+) -> None:
+    """Write the last row of a segment's state once a part of it, given as rows of ``sums``, has joined."""
+    most = covariance.shape[1]
+    for e in range(most + 1):
+        out[row, e] = state[s, most, e]
+    variance = sums[end, most] - sums[begin, most]
+    for x in range(most):
+        weight = sums[end, x] - sums[begin, x]
+        taken = weight * covariance[s, x, x] + 2.0 * state[s, x, 0]
+        for y in range(x):
+            taken += 2.0 * (sums[end, y] - sums[begin, y]) * covariance[s, x, y]
+        variance -= weight * taken
+        for e in range(1, most + 1):
+            out[row, e] += weight * state[s, x, e]
+    out[row, 0] += variance
+
+
+@kernel
+def _sweep_all(
+    known: Segments, first: Ints, last: Ints, cut: Ints, low: Ints, high: Ints, state: Floats
+) -> None:
+    """Sweep both sides of every cut as far as a range reaches; no segment is beside two cuts.
+
+    Args:
+        low: the numbers of the segments, which become the first that is to be reached from each cut.
+        high: the numbers of the segments, which become the last that is to be reached from each cut.
+    """
+    for r in range(first.size):
+        low[cut[r]] = min(low[cut[r]], first[r])
+        high[cut[r]] = max(high[cut[r]], last[r])
+    for c in range(low.size):
+        if low[c] < c:
+            _sweep(known, 0, c, low[c], state)
+            _sweep(known, 1, c, high[c], state)
+
+
+@kernel
+def _sweep(known: Segments, side: int, cut: int, stop: int, state: Floats) -> None:
+    """Write the states of all segments between a cut and ``stop``: 0 goes left, 1 goes right."""
+    edge, over, sums, covariance = known.edge, known.over, known.sums, known.covariance
+    most = over.shape[1]
+    before, rows, reached = np.empty(most, np.int64), np.zeros((most, most + 1)), np.zeros((1, most + 1))
+    _begin(edge[cut], over[cut], known.ends[1], covariance[cut], before, rows)
+    s = cut - 1 + side
+    while True:
+        _enter(side, edge[s + 1 - side], over[s], known.ends[side], known.links[side], before, rows, state[s])
+        for e in range(most + 1):
+            state[s, most, e] = reached[0, e]
+        if s == stop:
+            return
+        begin, end = edge[s] + s, edge[s + 1] + s
+        _extend(s, begin, end, sums, covariance, state, reached, 0)
+        for x in range(most):
+            before[x] = over[s, x]
+            for e in range(most + 1):
+                rows[x, e] = state[s, x, e]
+            for y in range(most):
+                rows[x, 0] += (sums[end, y] - sums[begin, y]) * covariance[s, x, y]
+        s += 2 * side - 1
+
+
+@kernel
+def _begin(edge: int, over: Ints, first: Ints, covariance: Floats, hats: Ints, rows: Floats) -> None:
+    """Write the hats over a cut, then -1, and their rows while the range is empty."""
+    slot, root = np.empty(over.size, np.int64), np.empty((over.size, over.size))
+    k = 0
+    for x in range(over.size):
+        hats[x] = -1
+        if over[x] >= 0 and first[over[x]] < edge:
+            hats[k], slot[k] = over[x], x
+            k += 1
+    _take_root(covariance, slot, k, root)
+    for a in range(k):
+        for b in range(a + 1):
+            rows[a, b + 1] = root[a, b]
+
+
+@kernel
+def _enter(
+    side: int,
+    edge: int,
+    over: Ints,
+    ends: Ints,
+    links: Floats,
+    before: Ints,
+    rows: Floats,
+    state: Floats,
+) -> None:
+    """Write the rows of a segment's hats: those of the segment before, and the new ones by their links."""
+    y = 0
+    for x in range(over.size):
+        if over[x] >= 0 and ends[over[x]] != edge:
+            while before[y] != over[x]:
+                y += 1
+            for e in range(rows.shape[1]):
+                state[x, e] = rows[y, e]
+    for i in range(over.size):
+        x = i if side else over.size - 1 - i  # those that are linked to come first
+        if over[x] >= 0 and ends[over[x]] == edge:
+            for e in range(rows.shape[1]):
+                state[x, e] = 0.0
+            for z in range(over.size):
+                if links[over[x], z] != 0.0:
+                    for e in range(rows.shape[1]):
+                        state[x, e] += links[over[x], z] * state[z, e]
+
+
+@kernel
+def _list_parts(
+    edge: Ints,
+    sums: Floats,
+    covariance: Floats,
+    state: Floats,
+    first: Ints,
+    last: Ints,
+    lo: Ints,
+    hi: Ints,
+    row: Ints,
+    parts: Floats,
+) -> None:
+    """Write what becomes of the range from the cut to each end: every end once, ``row`` says where."""
+    k = 0
+    for r in range(lo.size):
+        if row[lo[r]] < 0:
+            row[lo[r]] = k
+            s = first[r]
+            _extend(s, lo[r] + s, edge[s + 1] + s, sums, covariance, state, parts, k)
+            k += 1
+        if row[hi[r] - 1] < 0:
+            row[hi[r] - 1] = k
+            s = last[r]
+            _extend(s, edge[s] + s, hi[r] + s, sums, covariance, state, parts, k)
+            k += 1
+
+
+@kernel
+def _join(parts: Floats, left: Ints, right: Ints) -> Floats:
+    out = np.empty(left.size)
+    for r in range(left.size):
+        shared = 0.0
+        for e in range(1, parts.shape[1]):
+            shared += parts[left[r], e] * parts[right[r], e]
+        out[r] = parts[left[r], 0] + parts[right[r], 0] - 2.0 * shared
+    return out
