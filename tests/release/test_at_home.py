@@ -13,9 +13,10 @@ import pytest
 
 import dphist
 from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
+from dphist.domain.boxes import running
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
-from dphist.release import Estimates, Release, many
+from dphist.release import Estimates, Release
 from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals
 from dphist.uncertainty.quantiles import weighted_margin
 
@@ -89,10 +90,10 @@ class TestManyRanges:
     def test_running_sums_keep_the_digits_of_a_small_range_behind_large_values(self):
         raw = np.full(100_000, 1e9 / 3)
         raw[-3:] = [0.1, 0.2, 0.3]
-        sums, lost = many.running(raw)
+        sums, lost = running(raw)
         assert (sums[-1] - sums[-4]) + (lost[-1] - lost[-4]) == pytest.approx(0.6, rel=1e-15)
         rows = RNG.normal(size=(5, 7))
-        both = many.running(rows)
+        both = running(rows)
         assert sum(both)[3, 5] == pytest.approx(rows[:3, :5].sum(), rel=1e-14)
 
 

@@ -127,7 +127,7 @@ def test_without_post_processing_there_is_one_value_and_the_level_is_in_the_name
 
 
 def test_unknown_ends_are_empty_cells(folder):
-    release = dphist.from_counts([30, 20, 50, 10], epsilon=1, method="noisefirst")
+    release = dphist.from_counts([30, 20, 50, 10], epsilon=1, method="efpa")
     assert np.isnan(release.intervals()[0]).all()
     for kind in KINDS:
         release.export(f"table{kind}")

@@ -85,6 +85,11 @@ _ERRORS = [
     "runs.bias",
     "runs.length",
     "values[]",
+    "measured[]",
+    "guesses[]",
+    "risk.mean",
+    "risk.error",
+    *(f"risk.classes.{key}[]" for key in ("of", "means", "errors")),
 ]
 WHITELIST = {
     **dict.fromkeys(

@@ -29,14 +29,14 @@ from dphist.uncertainty.calibrated import Calibrated
 STEPS = np.repeat([5, 500, 20, 900], 16)
 LINE, GRID = Domain((Integers(0, 63),)), Domain((Integers(0, 7), Integers(0, 7)))
 NAMES = list(CATALOGUE)
-# Methods that group bins and whose errors nobody can measure yet: they say that they are not known.
-UNKNOWN = {"noisefirst", "dpcube"}
+# Methods whose errors nobody can measure yet: they say that they are not known.
+UNKNOWN = {"efpa", "mwem"}
 # The error that each estimator states, when it is not calibrated.
 KINDS = {
     "estimate.GroupMeans": {"group totals"},
-    "estimate.RoughMeans": {"unknown"},
-    "estimate.WeightedMeans": {"unknown"},
-    "estimate.LeastSquares": {"unknown"},
+    "estimate.RoughMeans": {"group totals"},
+    "estimate.WeightedMeans": {"group totals"},
+    "estimate.LeastSquares": {"group totals"},
     "estimate.Tree": {"tree totals"},
     "estimate.WorkloadTree": {"tree totals"},
     "estimate.Hats": {"hat totals"},
@@ -96,8 +96,8 @@ def test_a_method_that_groups_bins_pays_for_its_error_bars_and_no_other_does(met
             continue
         published = make_pipeline(method, domain)
         groups = not isinstance(published.partition, Singletons)
-        if not groups or method in UNKNOWN or not published.estimate.calibrates:
-            assert plan.pipeline == published and (not groups or method in UNKNOWN)
+        if not groups or published.initialize.measures_bins:  # which gives every bin an interval
+            assert plan.pipeline == published
         else:
             assert plan.pipeline == dataclasses.replace(published, calibrate=INTERVALS)
         assert Plan(bins=domain, epsilon=1, method=method, calibrate=0).pipeline == published
@@ -129,9 +129,9 @@ def test_every_way_to_publish_pays_and_none_pays_that_is_told_not_to(here):
 def test_a_plan_says_before_it_spends_what_error_bars_will_take(here, capsys):
     Path("x.csv").write_text("x\n1\n", "utf-8")
     run = "publish x.csv --column x --bins 64 --range 0 64 --epsilon 1 --dry-run --json --method "
-    command(run + "wf-auto")
+    command(run + "dawa")
     assert json.loads(capsys.readouterr().out)["calibrate"] == "0.05 of epsilon"
-    for silent in ("identity", "wf-auto --calibrate 0"):
+    for silent in ("identity", "wf-auto", "dawa --calibrate 0"):
         command(run + silent)
         assert "calibrate" not in json.loads(capsys.readouterr().out)
 
@@ -158,12 +158,12 @@ def test_advice_and_preview_price_error_bars_in(here):
     plain, paid = (
         advise(LINE, records=20_000, epsilon="0.1", like="smooth", methods=[m]).best.error
         for m in (
-            dataclasses.replace(make_pipeline("wf-auto", LINE), name="bare", calibrate="1/1000"),
-            "wf-auto",
+            dataclasses.replace(make_pipeline("dawa", LINE), name="bare", calibrate="1/1000"),
+            "dawa",
         )
     )
     assert 1.02 < paid / plain < 1.10  # the same noise, five percent wider
-    preview = Plan(bins=LINE, epsilon="0.1", method="wf-auto").preview(records=20_000)
+    preview = Plan(bins=LINE, epsilon="0.1", method="dawa").preview(records=20_000)
     assert all(calibrating(r) == INTERVALS or r.groups.are_singletons for r in preview.releases)
     assert any(isinstance(r.error, Calibrated) for r in preview.releases)
 
@@ -171,7 +171,7 @@ def test_advice_and_preview_price_error_bars_in(here):
 def test_advice_says_which_method_will_not_know_its_error(here):
     for method in ("noisefirst", "efpa", "identity", "wf-auto", "hb"):
         asked = advise(16, records=1000, epsilon=1, like="smooth", methods=[method])
-        assert ("has no intervals" in asked.words()) == (method in ("noisefirst", "efpa"))
+        assert ("has no intervals" in asked.words()) == (method == "efpa")
 
 
 def test_what_is_not_needed_is_given_back_and_said_so():
@@ -208,8 +208,11 @@ def test_provenance_names_what_ran(method, workload):
     for counts in (STEPS, 10_000 * np.arange(64) ** 2):
         parameters = (release := simulated(plan, counts.reshape(domain.shape))).to_dict()["parameters"]
         error = release.error.to_dict()
-        kind = error["base"]["kind"] if error["kind"] == "calibrated" else error["kind"]
-        assert kind in KINDS[parameters["estimate"]["step"]]
+        within = ("calibrated", "anchored")
+        kind = error["base"]["kind"] if error["kind"] in within else error["kind"]
+        first = parameters["initialize"]["step"] != "initialize.Nothing"
+        assert (error["kind"] == "anchored") == first
+        assert kind in ({"group totals"} if first else KINDS[parameters["estimate"]["step"]])
         assert release.groups.are_singletons or parameters["partition"]["step"] != "partition.Singletons"
         assert ("calibrate" in parameters["shares"] and parameters["shares"]["calibrate"] != "0") == bool(
             calibrating(release)

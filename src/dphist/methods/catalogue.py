@@ -43,8 +43,9 @@ class Method:
         time: the same in formulas, for n bins and m queries.
         most_bins: the most bins that it serves, or None.
         suits: the kinds of queries for which it is designed.
-        intervals: the basis of a release's intervals by default: the exact law of the noise, its variance and
-            the normal law, errors measured with a part of epsilon (``calibrated``), or ``none``.
+        intervals: the basis of a release's intervals by default: the exact law of the noise (of the first
+            measurement, where values are averaged or grouped after it), its variance and the normal law,
+            errors measured with a part of epsilon (``calibrated``), or ``none``.
         usual: for which numbers of axes `advise` and `compare` try it by default: it was best
             somewhere on generated shapes of three sizes, or is well known.
         aliases: other names under which papers know it.
@@ -294,7 +295,7 @@ _ALL_INTERVALS: Any = {"cost": "quadratic", "time": "O(n^2)", "most_bins": 1 << 
 
 # fmt: off
 _baseline = partial(Method, family="baseline", time="O(n)")
-_sorting = partial(Method, family="sorted")
+_sorting = partial(Method, family="sorted", intervals="exact")
 _runs = partial(Method, family="runs")
 _runs_tree = partial(Method, family="runs and tree", suits=_LONG)
 _trees = partial(Method, family="tree", data_dependent=False, time="O(n)", suits=_LONG, intervals="normal")
@@ -313,7 +314,7 @@ _METHODS = (
         lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
     _baseline("auto", "wf-auto for single bins and short ranges, dawa2 for long ranges and prefixes (ours).",
         "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)", _auto,
-        cost="slow", time="that of its choice", suits=_ANY),
+        cost="slow", time="that of its choice", suits=_ANY, intervals="exact"),
     _sorting("ahp", "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.",
         _AHP, lambda d: _ahp(partition.AhpGreedy()), usual=_BOTH, aliases=("stgahp",)),
     _sorting("ahp-optimal", "AHP with the clusters of least error, found exactly.",
@@ -347,24 +348,25 @@ _METHODS = (
         "Kellaris, Papadopoulos, PVLDB 2013 (GS, without sampling)",
         lambda d: _sorted(partition.FixedSize(), _MEANS, F("0.5"))),
     _runs("gahp", "AHP's greedy groups of neighbouring bins, nothing sorted.",
-        _SORTAKI, lambda d: _along(d, _GREEDY, _MEANS, F("0.5")), time="O(n)"),
+        _SORTAKI, lambda d: _along(d, _GREEDY, _MEANS, F("0.5")), time="O(n)", intervals="exact"),
     _runs("dpc", "DPCube's kd-tree groups of neighbours, rough and fresh means weighted.",
         _SORTAKI, lambda d: _along(d, partition.KdTree(), _WEIGHTED, F("0.9")), time="O(n) per level",
-        suits=_SHORT, usual=_LINES),
+        suits=_SHORT, intervals="exact", usual=_LINES),
     _runs("wf-auto", "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
         _SORTAKI, lambda d: _along(d, replace(_BEST_WEIGHTED, penalty="cautious"), _WEIGHTED, F("0.98")),
-        cost="slow", time="near-linear", usual=_LINES),
+        cost="slow", time="near-linear", intervals="exact", usual=_LINES),
     _runs("s1", "Private L1 partition over all intervals; one mean per group.",
         _ENGINEERING, lambda d: _smoothed(d, _S1, _MEANS), suits=_SHORT, **_ALL_INTERVALS),
     _runs("sa", "Private L1 partition over power-of-two intervals (S~); one mean per group.",
         _ENGINEERING, lambda d: _smoothed(d, _SA, _MEANS), suits=_SHORT, aliases=("partition+laplace",)),
     _runs("s2", "Noisy counts, groups of least squared error; one mean per group.",
-        _ENGINEERING, lambda d: _smoothed(d, _S2, _MEANS), time="near-linear", suits=_SHORT),
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _MEANS), time="near-linear", suits=_SHORT,
+        intervals="exact"),
     _runs("s2-auto", "As s2, with a penalty per group chosen from the noisy counts (ours).",
         _ENGINEERING, lambda d: _smoothed(d, replace(_S2, penalty="auto"), _MEANS), cost="repeated",
-        time="near-linear", suits=_SHORT, usual=_LINES),
+        time="near-linear", suits=_SHORT, intervals="exact", usual=_LINES),
     _runs("noisefirst", "Noisy counts, the best number of best segments, means of the same noisy counts.",
-        _XU, lambda d: replace(_NOISEFIRST, order=_line(d)), time="near-linear", intervals="none",
+        _XU, lambda d: replace(_NOISEFIRST, order=_line(d)), time="near-linear", intervals="exact",
         usual=_LINES),
     _runs("structurefirst", "Boundaries by private selection; one mean per group.",
         _XU, lambda d: _selected(d, partition.StructureFirst()), cost="quadratic",
@@ -376,17 +378,19 @@ _METHODS = (
     _runs_tree("sa+mm", "sa's groups, a tree for all ranges.",
         _ENGINEERING, lambda d: _smoothed(d, _SA, _MM), suits=("ranges",)),
     _runs_tree("s2+mm", "s2's groups, a tree for all ranges.",
-        _ENGINEERING, lambda d: _smoothed(d, _S2, _MM), time="near-linear", suits=("ranges",)),
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _MM), time="near-linear", suits=("ranges",),
+        intervals="exact"),
     _runs_tree("s1+pmm", "s1's groups, a tree for all prefixes.",
         _ENGINEERING, lambda d: _smoothed(d, _S1, _PMM), suits=("prefixes",), **_ALL_INTERVALS),
     _runs_tree("sa+pmm", "sa's groups, a tree for all prefixes.",
         _ENGINEERING, lambda d: _smoothed(d, _SA, _PMM), suits=("prefixes",)),
     _runs_tree("s2+pmm", "s2's groups, a tree for all prefixes.",
-        _ENGINEERING, lambda d: _smoothed(d, _S2, _PMM), time="near-linear", suits=("prefixes",)),
+        _ENGINEERING, lambda d: _smoothed(d, _S2, _PMM), time="near-linear", suits=("prefixes",),
+        intervals="exact"),
     _runs_tree("s1+h", "A 16-ary tree cut off where the L1 error says that bins are alike.",
         _ENGINEERING, lambda d: _smoothed(d, partition.L1(candidates="subtrees"), _PRUNED)),
     _runs_tree("s2+h", "A 16-ary tree cut off where the squared error of noisy counts says so.",
-        _ENGINEERING, lambda d: _smoothed(d, partition.Subtrees(), _PRUNED), time="O(n)"),
+        _ENGINEERING, lambda d: _smoothed(d, partition.Subtrees(), _PRUNED), time="O(n)", intervals="exact"),
     _runs_tree("dawa", "Private L1 partition, then a tree tuned to the workload.",
         _DAWA, lambda d: _smoothed(d, _SA, estimate.WorkloadTree()), usual=_BOTH),
     _runs_tree("dawa-all", "DAWA with all intervals as candidate groups.",
@@ -426,7 +430,7 @@ _METHODS = (
         cost="repeated", time="O(n + m) per round", suits=_ANY, intervals="none"),
     _grid("dpcube", "Noisy cells, a kd-tree over them, least squares of both rounds.",
         "Xiao, Gardner, Xiong, ICDE 2012 (DPCube)", _dpcube, time="O(n) per level", suits=_SHORT,
-        intervals="none", usual=_PLANES),
+        intervals="exact", usual=_PLANES),
     _grid("quadtree", "A quadtree of totals with budgets that grow towards the cells, made consistent.",
         _CORMODE, lambda d: Pipeline(estimate=estimate.QuadTree()), dimensions=_PLANES, data_dependent=False,
         intervals="normal", usual=_PLANES),

@@ -29,6 +29,7 @@ from dphist.methods.catalogue import make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.privacy.curator import Curator
 from dphist.release.grouped import Level
+from dphist.steps.anchor import anchored
 from dphist.steps.estimate import GroupMeans
 from dphist.steps.order import AsGiven
 from dphist.steps.partition import Singletons
@@ -156,12 +157,13 @@ def _measured(
     n = curator.domain.axes[1].n
     if level == hierarchy.depth - 1 and _is_plain(pipeline):
         return _cells(curator, n, share)
-    found = [pipeline.values(part, workload) for part in curator.split(hierarchy.runs(level), share=share)]
+    parts = curator.split(hierarchy.runs(level), share=share)
+    found = [(part.domain, *pipeline.values(part, workload)) for part in parts]
     fixed = is_unbiased(pipeline)
     return Level(
-        numbers=np.stack([estimated.values for _, estimated in found]),
-        errors=[estimated.error for _, estimated in (found[:1] if fixed else found)],
-        groups=[groups for groups, _ in (found[:1] if fixed else found)],
+        numbers=np.stack([estimated.values for *_, estimated in found]),
+        errors=[anchored(domain, estimated) for domain, _, estimated in (found[:1] if fixed else found)],
+        groups=[groups for _, groups, _ in (found[:1] if fixed else found)],
         factors=np.ones(len(found)),
     )
 

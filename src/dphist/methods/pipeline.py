@@ -18,6 +18,7 @@ from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.release import Post, Release
+from dphist.steps.anchor import anchored
 from dphist.steps.calibrate import calibrate
 from dphist.steps.estimate import GroupMeans
 from dphist.steps.initialize import Nothing
@@ -59,7 +60,8 @@ class Pipeline:
 
     Args:
         calibrate: the share of the budget, taken before the split, that measures the bias, so that bins
-            which share a value get intervals too. A method that leaves every bin alone needs none.
+            which share a value get intervals too. A method that leaves every bin alone, or measures every bin
+            first, needs none.
         choice: the name of the method in the catalogue, if ``auto`` chose it.
     """
 
@@ -155,7 +157,7 @@ class Pipeline:
             raw=estimated.values,
             post=post,
             groups=groups,
-            error=estimated.error,
+            error=anchored(curator.domain, estimated),
             method=self.name,
             parameters=self.describe(workload, estimated),
             provenance=provenance or {},
@@ -165,11 +167,12 @@ class Pipeline:
     def with_intervals(self, part: Fraction = INTERVALS) -> Pipeline:
         """Return this method with a share of the budget for measuring its bias.
 
-        It is returned unchanged if it has such a share already, if it leaves every bin alone, or if its
-        errors cannot be measured.
+        It is returned unchanged if it has such a share already, if it leaves every bin alone, if it measures
+        every bin first, which gives intervals for nothing, or if its errors cannot be measured.
         """
         groups = not isinstance(self.partition, Singletons)
-        needs = groups and self.estimate.calibrates and not self.calibrate
+        free = getattr(self.initialize, "measures_bins", False)
+        needs = groups and not free and self.estimate.calibrates and not self.calibrate
         return dataclasses.replace(self, calibrate=part) if needs else self
 
     def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from dphist.planning.preview import Pattern
 from dphist.planning.simulate import Trial, trials
 from dphist.privacy.counts import Counts
 from dphist.privacy.ledger import as_decimal
+from dphist.steps.anchor import anchored
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
@@ -81,7 +82,8 @@ class SimulatedErrors:
             return find(method).intervals != "none"
         if self.pipelines[method].calibrate:
             return True
-        return self._trial(method, epsilon, 0).estimated.error.variances() is not None
+        found = self._trial(method, epsilon, 0)
+        return anchored(found.curator.domain, found.estimated).variances() is not None
 
     def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
         """Return the error averaged over the first runs."""

@@ -47,7 +47,7 @@ def header(release: Release) -> dict[str, Any]:
     about = {
         "domain": release.domain.to_dict(),
         "groups": release.groups.to_dict(),
-        "error": release.error.to_dict(),
+        "error": release.error.to_dict_beside(release.raw),
     }
     return headed(release, VERSION, about)
 
@@ -301,7 +301,7 @@ def _build(described: Mapping[str, Any]) -> Release:
         domain=domain,
         raw=doubles(described["raw"], domain.n),
         groups=groups_of(described["groups"], domain.n),
-        error=error_model_from_dict(described["error"], domain.n),
+        error=error_model_from_dict(_with_values(described), domain.n),
         presented=presented,
         **common,
     )
@@ -310,6 +310,11 @@ def _build(described: Mapping[str, Any]) -> Release:
         if not (_alike(values, release.presentable) or _alike(values, _formerly(release))):
             raise ValueError("its values do not follow from its raw values.")
     return release
+
+
+def _with_values(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of the error model, with the release's values where it names none."""
+    return {"values": described["raw"], **described["error"]}
 
 
 def said(described: Mapping[str, Any]) -> dict[str, Any]:

@@ -261,12 +261,10 @@ class GroupedRelease:
         found = self.levels[self._at(of)]
         rows = found.shape[0]
         each = 1 - (1 - level) / rows if joint == "all" else level
-        margins = np.empty(found.shape)
-        for i in range(rows):
-            error = found.error(i)
-            margin = error.joint(level=each) if joint else error.bin_margins(level=each)
-            margins[i] = math.nan if margin is None else margin
-        return found.values - margins, found.values + margins
+        low, high = np.empty(found.shape), np.empty(found.shape)
+        for i, values in enumerate(found.values):
+            low[i], high[i] = found.error(i).bin_intervals(values, level=each, joint=joint is not None)
+        return low, high
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -285,10 +283,11 @@ class GroupedRelease:
         value = float(sum(self.levels[at].rows(rows)[:, cells].sum() for at, rows in nodes.items()))
         error = self._error_of(nodes)
         note = self._note(_NO_SUM if error is None else error.description)
-        margin = None if error is None else error.cells_margin(cells, level=level)
-        if margin is None:
+        if error is None:
             return Estimate(value, None, None, level, note)
-        return Estimate(value, value - margin, value + margin, level, note)
+        answer, low, high = error.cells_answer(value, cells, level=level)
+        known = not math.isnan(low)
+        return Estimate(answer, low if known else None, high if known else None, level, note)
 
     def total(self, *, groups: AskedGroups | None = None, level: float = 0.95) -> Estimate:
         """Return the sum of all bins over some groups, by default all of them."""

@@ -1,4 +1,4 @@
-"""Many answers at once: ranges given as arrays, running sums that keep their digits, means and shares."""
+"""Many answers at once: ranges given as arrays, means and shares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dphist.domain import Axis, Categories, Domain, Instants, Integers
+from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.release.answers import cuts, pick
@@ -24,41 +25,20 @@ def are_many(domain: Domain, where: tuple[Any, ...]) -> bool:
     )
 
 
-class Boxes:
-    """Ranges of bins, one for each axis of a domain, as arrays of one shape."""
-
-    def __init__(self, domain: Domain, where: tuple[Any, ...]) -> None:
-        parts = (where,) if len(domain.axes) == 1 else where
-        if len(parts) != len(domain.axes):
-            raise UsageError("on a grid name a part of each axis: sum((los, his), (20, 30)).")
-        ends = [end for axis, part in zip(domain.axes, parts, strict=True) for end in _run(axis, part)]
-        try:
-            self.ends = [np.ascontiguousarray(end) for end in np.broadcast_arrays(*ends)]
-        except ValueError:
-            shapes = " and ".join(str(end.shape) for end in ends)
-            raise UsageError(f"the ends of ranges must be as many: these are {shapes}.") from None
-        if any(end.ndim > 1 for end in self.ends):
-            raise UsageError("the ends of ranges are lists of one dimension.")
-        self.shape = domain.shape
-
-    def sums(self, below: tuple[Floats, Floats]) -> Floats:
-        """Return the sum over each range, from the running sums of ``running``."""
-        if len(self.shape) == 1:
-            lo, hi = self.ends
-            return sum((part[hi] - part[lo] for part in below), start=np.zeros(lo.shape))
-        a, b, c, d = self.ends
-        return sum(
-            ((part[b, d] - part[a, d]) - (part[b, c] - part[a, c]) for part in below),
-            start=np.zeros(a.shape),
-        )
-
-    def flat(self) -> tuple[Ints, Ints, Ints]:
-        """Return where each range begins and ends among all bins, and how many of these it holds."""
-        if len(self.shape) == 1:
-            lo, hi = self.ends
-            return lo, hi, hi - lo
-        a, b, c, d = self.ends
-        return a * self.shape[1] + c, (b - 1) * self.shape[1] + d, (b - a) * (d - c)
+def boxes(domain: Domain, where: tuple[Any, ...]) -> Boxes:
+    """Return the ranges of bins, one for each axis of a domain, that a query names."""
+    parts = (where,) if len(domain.axes) == 1 else where
+    if len(parts) != len(domain.axes):
+        raise UsageError("on a grid name a part of each axis: sum((los, his), (20, 30)).")
+    ends = [end for axis, part in zip(domain.axes, parts, strict=True) for end in _run(axis, part)]
+    try:
+        alike = tuple(np.ascontiguousarray(end) for end in np.broadcast_arrays(*ends))
+    except ValueError:
+        shapes = " and ".join(str(end.shape) for end in ends)
+        raise UsageError(f"the ends of ranges must be as many: these are {shapes}.") from None
+    if any(end.ndim > 1 for end in alike):
+        raise UsageError("the ends of ranges are lists of one dimension.")
+    return Boxes(domain.shape, alike)
 
 
 def _run(axis: Axis, part: Any) -> tuple[Ints, Ints]:
@@ -75,25 +55,6 @@ def _run(axis: Axis, part: Any) -> tuple[Ints, Ints]:
     if wrong.size:
         raise UsageError(f"range {wrong[0]} has no bins (counting from 0); its ends must increase.")
     return lo, hi
-
-
-def running(raw: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of all values before each edge, along each axis, as two arrays to be added.
-
-    The second holds what rounding took from the first, so that the small sum of a range far from the
-    beginning has all its digits.
-    """
-    sums, lost = raw, np.zeros_like(raw)
-    for axis in range(raw.ndim - 1, -1, -1):
-        widths = [(1, 0) if i == axis else (0, 0) for i in range(raw.ndim)]
-        each, lost = np.pad(sums, widths), np.pad(lost, widths)
-        sums = np.cumsum(each, axis=axis)
-        before = np.concatenate((np.zeros_like(each.take([0], axis)), sums), axis=axis).take(
-            range(sums.shape[axis]), axis
-        )
-        added = sums - before  # Knuth's sum of two numbers with its rounding error
-        lost = np.cumsum(lost + ((before - (sums - added)) + (each - added)), axis=axis)
-    return sums, lost
 
 
 def mean_ends(axis: Axis) -> tuple[Floats, Floats]:

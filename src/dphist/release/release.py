@@ -19,14 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from dphist._common.renamed import renamed_scale, warn_renamed
 from dphist._common.spent import Spent
 from dphist.domain import Categories, Domain, Instants, as_int
-from dphist.domain.groups import Floats, Groups
+from dphist.domain.boxes import running
+from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 from dphist.release import answers, many
 from dphist.release.answers import coarse_starts, coarser, invert, ordered_axis, possible_bins
 from dphist.release.plain import freeze
 from dphist.release.postprocess import POSTS, Post, integer, nonneg, rising
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import ErrorModel, bounding
+from dphist.uncertainty.models import Answers, ErrorModel, bounding
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
@@ -285,17 +286,14 @@ class Release:
         """
         noise_law.check_level(level)
         if many.are_many(self.domain, where):
-            boxes = many.Boxes(self.domain, where)
-            lo, hi, sizes = boxes.flat()
-            margins = self.error.boxes_margins(lo, hi, sizes, level=level)
-            return self._estimates(boxes.sums(self._below), margins, level, self.error.description)
+            boxes = many.boxes(self.domain, where)
+            made = self.error.boxes_answers(boxes.sums(self._below), boxes, level=level)
+            return Estimates(*made, level, self._note(self.error.description))
         if len(self.domain.axes) == 1 and not isinstance(self.domain.axis, Categories):
-            first, last = answers.ends_of(self.domain.axis, where)
-            value = float(sum(part[last] - part[first] for part in self._below))
-            return self._estimate(value, self.error.margin(first, last, level=level), level)
+            return self._range(*answers.ends_of(self.domain.axis, where), level)
         cells = answers.cells(self.domain, where)
         value = float(self.raw[cells].sum())
-        return self._estimate(value, self.error.cells_margin(cells, level=level), level)
+        return self._estimate(*self.error.cells_answer(value, cells, level=level), level)
 
     def count(self, label: str | int, *, level: float = 0.95) -> Estimate:
         """Return the raw value of one bin, named by its label, its integer, or when it begins.
@@ -305,9 +303,7 @@ class Release:
         0.95
         """
         bin_of = answers.bin_named(self.domain, label)
-        return self._estimate(
-            float(self.raw[bin_of]), self.error.margin(bin_of, bin_of + 1, level=level), level
-        )
+        return self._range(bin_of, bin_of + 1, level)
 
     def total(self, *, level: float = 0.95) -> Estimate:
         """Return the sum of the raw values of all bins.
@@ -316,24 +312,33 @@ class Release:
         0.99
         """
         noise_law.check_level(level)
-        margin = self.error.margin(0, self.domain.n, level=level)
-        return self._estimate(float(self.raw.sum()), margin, level)
+        sums, ends = np.array([self.raw.sum()]), np.array([[0], [self.domain.n]])
+        return self._estimate(*_single(self.error.range_answers(sums, *ends, level=level)), level)
 
-    def intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
+    def intervals(
+        self, *, level: float = 0.95, joint: bool = False, most: bool = False
+    ) -> tuple[Floats, Floats]:
         """Return the lower and upper ends of confidence intervals around the raw values, NaN where unknown.
 
-        They hold for each bin on its own, or with ``joint=True`` simultaneously for all bins.
+        They hold for each bin on its own, or with ``joint=True`` simultaneously for all bins. With
+        ``most=True`` they are narrower and hold for about 95 % of all bins: a statement about most bins, not
+        about the one full bin among empty ones. It is known of averaged values of 1,024 bins or more.
 
         >>> low, high = release.intervals(joint=True)
         >>> bool((low < release.raw).all() and (release.raw < high).all())
         True
         """
         noise_law.check_level(level)
-        margins = self.error.joint(level=level) if joint else self.error.bin_margins(level=level)
-        if margins is None:
-            margins = np.full(self.domain.n, math.nan)
-        shape = self.domain.shape
-        return (self.raw - margins).reshape(shape), (self.raw + margins).reshape(shape)
+        if most and joint:
+            raise UsageError("intervals hold for all bins at once (joint) or for most of them, not for both.")
+        found = self.error.most_intervals(self.raw, level=level) if most else None
+        if most and found is None:
+            raise UsageError(
+                "intervals of most bins are known of averaged values of 1,024 bins or more, such as those of "
+                "method='average'; leave out most=True for those of each bin on its own."
+            )
+        low, high = found or self.error.bin_intervals(self.raw, level=level, joint=joint)
+        return low.reshape(self.domain.shape), high.reshape(self.domain.shape)
 
     def presentable_intervals(self, *, level: float = 0.95, joint: bool = False) -> tuple[Floats, Floats]:
         """Return ``intervals``, cut at 0 if ``post`` makes the values nonnegative.
@@ -391,10 +396,10 @@ class Release:
         sums = self._below[0] + self._below[1]
         ends = []
         for edge, sign in ((lower, -1.0), (upper, 1.0)):
-            below, above = sums[edge], sums[-1] - sums[edge]
             start, stop = np.zeros_like(edge), np.full_like(edge, n)
-            below = below + sign * self.error.margins(start, edge, level=each)
-            above = above - sign * self.error.margins(edge, stop, level=each)
+            which = 1 if sign < 0 else 2  # of value, low and high: the share is least with few records below
+            below = self.error.range_answers(sums[edge], start, edge, level=each)[which]
+            above = self.error.range_answers(sums[-1] - sums[edge], edge, stop, level=each)[3 - which]
             below, above = np.maximum(below, 0.0), np.maximum(above, 0.0)
             some = below + above > 0  # neither is known to hold a record: any share is possible
             nothing = np.isnan(below + above)
@@ -411,7 +416,12 @@ class Release:
     @cached_property
     def _below(self) -> tuple[Floats, Floats]:
         """The running sums of the raw values."""
-        return many.running(self.raw.reshape(self.domain.shape))
+        return running(self.raw.reshape(self.domain.shape))
+
+    @cached_property
+    def _line_below(self) -> tuple[Floats, Floats]:
+        """The running sums of the raw values, one bin after the other."""
+        return self._below if len(self.domain.axes) == 1 else running(self.raw)
 
     def mean(self, *, level: float = 0.95) -> Estimate:
         """Return the mean of the records, each taken to lie in the middle of its bin, with an interval.
@@ -426,7 +436,7 @@ class Release:
         True
         """
         noise_law.check_level(level)
-        axis, raw = ordered_axis(self.domain), self.raw
+        axis, raw, measured = ordered_axis(self.domain), self.raw, self._measured
         least, most = many.mean_ends(axis)
         clock = axis.moment if isinstance(axis, Instants) else None
         total = float(raw.sum())
@@ -440,11 +450,13 @@ class Release:
             return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
 
         def possible(mean: float, at: Floats, sign: float) -> bool:
-            excess = sign * float((at - mean) @ raw)
+            excess = sign * float((at - mean) @ measured)
             return excess <= (self.error.weighted_margin(at - mean, level=level) or 0.0)
 
-        low = many.last_accepted(value, ends[0], lambda mean: possible(mean, least, 1.0))
-        high = many.last_accepted(value, ends[1], lambda mean: possible(mean, most, -1.0))
+        low, high = ends
+        if measured.sum() > 0.0:  # otherwise nothing is refuted
+            low = many.last_accepted(value, ends[0], lambda mean: possible(mean, least, 1.0))
+            high = many.last_accepted(value, ends[1], lambda mean: possible(mean, most, -1.0))
         note = "Holds for the mean alone, with at least the stated level (Chernoff's bound)."
         spelled = tuple(map(clock, (value, low, high))) if clock else ()
         return Estimate(value, low, high, level, self._note(note), spelled)
@@ -488,7 +500,7 @@ class Release:
         if margins is None:
             note = f"Intervals for quantiles of this release are unknown. {self.error.description}"
             return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
-        bins = possible_bins(self.raw, margins, q=float(q))
+        bins = possible_bins(self._measured, margins, q=float(q))
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
         note = "Holds for this quantile alone, with at least the stated level (Chernoff's bound)."
         low, high = min(float(ends[0]), value), max(float(ends[1]), value)
@@ -512,7 +524,7 @@ class Release:
         return dataclasses.replace(
             self,
             domain=Domain((coarse,)),
-            raw=np.add.reduceat(self.raw, starts[:-1]),
+            raw=self._merged_values(self.raw, self.error, starts),
             groups=Groups.singletons(coarse.n),
             error=self.error.merged(starts),
             presented=None if self.presented is None else np.add.reduceat(self.presented, starts[:-1]),
@@ -538,13 +550,14 @@ class Release:
         kept = known[axis]
         rows, across = self.domain.shape[kept], self.domain.shape[1 - kept]
         error = self.error if kept == 0 else self.error.transposed(across)
+        grid, starts = self.raw.reshape(self.domain.shape), np.arange(0, self.domain.n + 1, across)
         presented = None if self.presented is None else self.values().sum(axis=1 - kept)
         return dataclasses.replace(
             self,
             domain=Domain((self.domain.axes[kept],)),
-            raw=self.raw.reshape(self.domain.shape).sum(axis=1 - kept),
+            raw=self._merged_values((grid if kept == 0 else grid.T).ravel(), error, starts),
             groups=Groups.singletons(rows),
-            error=error.merged(np.arange(0, self.domain.n + 1, across)),
+            error=error.merged(starts),
             presented=presented,
             parameters={"projected_from": list(self.domain.shape), **self.parameters},
             provenance={**self.provenance, "column": names[kept] if columns else columns},
@@ -739,17 +752,39 @@ class Release:
 
         return header(self)
 
-    def _estimate(self, value: float, margin: float | None, level: float) -> Estimate:
+    def _estimate(self, value: float, low: float, high: float, level: float) -> Estimate:
         note = self._note(self.error.description)
-        if margin is None:
+        if math.isnan(low):
             return Estimate(value, None, None, level, note)
-        return Estimate(value, value - margin, value + margin, level, note)
+        return Estimate(value, low, high, level, note)
 
-    def _estimates(self, value: Floats, margins: Floats, level: float, words: str) -> Estimates:
-        return Estimates(value, value - margins, value + margins, level, self._note(words))
+    def _range(self, first: int, last: int, level: float) -> Estimate:
+        """Return the sum of bins first to last - 1."""
+        value = float(sum(part[last] - part[first] for part in self._line_below))
+        ends = np.array([first]), np.array([last])
+        return self._estimate(
+            *_single(self.error.range_answers(np.array([value]), *ends, level=level)), level
+        )
+
+    @cached_property
+    def _measured(self) -> Floats:
+        """The unbiased values: the raw ones, or what they were averaged from."""
+        measured = self.error.measured_values
+        return self.raw if measured is None else measured
+
+    @staticmethod
+    def _merged_values(raw: Floats, error: ErrorModel, starts: Ints) -> Floats:
+        """Return the values of merged bins: sums, moved where what was measured contradicts them."""
+        sums = np.add.reduceat(raw, starts[:-1])
+        return error.range_answers(sums, starts[:-1], starts[1:], level=0.95)[0]
 
     def _note(self, words: str) -> str:
         return stamped(words, self.bounding, simulated=self.simulated)
+
+
+def _single(answers: Answers) -> tuple[float, float, float]:
+    value, low, high = (float(each[0]) for each in answers)
+    return value, low, high
 
 
 def _read_only(array: Floats) -> Floats:

@@ -29,6 +29,7 @@ class Noisy(Step):
     """Noise on every bin (SORTaki Algorithm 1)."""
 
     spends: ClassVar[bool] = True
+    measures_bins: ClassVar[bool] = True
 
     def __call__(self, curator: Curator, *, share: Fraction) -> Rough:
         return curator.measure(Groups.singletons(curator.domain.n), share=share)
@@ -43,6 +44,7 @@ class Thresholded(Step):
     """
 
     spends: ClassVar[bool] = True
+    measures_bins: ClassVar[bool] = True
     eta: float = 0.35
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol, TypeAlias
@@ -38,6 +39,8 @@ class Estimated:
         measured: unbiased values that ``error`` is about, one per bin, where ``values`` were averaged from
             them: intervals come from the measurement, values from the averaging. If it is None, ``error`` is
             about ``values``.
+        averaging: what made ``values`` of ``measured``, to be tried on other numbers, which tells how far off
+            they are. It reads nothing but its argument.
     """
 
     values: Floats
@@ -47,19 +50,22 @@ class Estimated:
     by: Step | None = None
     calibrated: Fraction = Fraction(0)
     measured: Floats | None = None
+    averaging: Callable[[Floats], Floats] | None = None
 
 
 class Step:
     """The base of all components: flags that the pipeline checks, and a check before anything is charged.
 
     ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals;
-    ``unbiased`` that on single bins its values are right on average, with noise that no data can change.
+    ``unbiased`` that on single bins its values are right on average, with noise that no data can change;
+    ``measures_bins`` of an initializer that it measures every bin, which gives every bin an interval.
     """
 
     spends: ClassVar[bool] = False
     needs_rough: ClassVar[bool] = False
     calibrates: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False
+    measures_bins: ClassVar[bool] = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""

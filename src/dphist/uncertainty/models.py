@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.uncertainty import noise_law
@@ -26,6 +27,15 @@ def bounding(at_most: int) -> str:
         "Records beyond are left out, so counts are biased downwards, by an amount not known from the "
         "release and not in any interval."
     )
+
+
+Ends = tuple[Floats, Floats]  # of intervals: the lower and the upper ones
+Answers = tuple[Floats, Floats, Floats]  # and before them what they are intervals of
+
+
+def about(values: Floats, margins: Floats) -> Answers:
+    """Return values with the ends of symmetric intervals."""
+    return values, values - margins, values + margins
 
 
 class ErrorModel(Protocol):
@@ -55,6 +65,11 @@ class ErrorModel(Protocol):
     @property
     def total_noise(self) -> TotalNoise | None:
         """The noise in the groups' totals, where its law is known."""
+        return None
+
+    @property
+    def bin_scale(self) -> float | None:
+        """The scale of every bin's noise, where each bin has its own and all have the same law."""
         return None
 
     def variances(self) -> Floats | None:
@@ -97,12 +112,56 @@ class ErrorModel(Protocol):
         """
         return None
 
-    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
-        """Return the margins of ``sizes[i]`` bins out of lo[i] to hi[i] - 1; NaN where one is unknown."""
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
+        """Return the margins of ranges of a line or rectangles of a grid; NaN where one is unknown."""
+        lo, hi, sizes = boxes.flat()
         together = hi - lo == sizes
         out = np.full(lo.shape, math.nan)
         out[together] = self.margins(lo[together], hi[together], level=level)
+        for i in np.flatnonzero(~together):
+            margin = self.cells_margin(boxes.cells(int(i)), level=level)
+            out[i] = math.nan if margin is None else margin
         return out
+
+    # ---- intervals about the true counts, for values that may have been averaged from what was measured ----
+
+    @property
+    def measured_values(self) -> Floats | None:
+        """The unbiased values that quantiles and means are bounded by; None: the released values are."""
+        return None
+
+    def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:
+        """Return the ends of the bins' intervals around their values, NaN where they are unknown.
+
+        Args:
+            values: as released.
+            level: the confidence level, of each on its own.
+            joint: of all bins at once instead.
+        """
+        margins = self.joint(level=level) if joint else self.bin_margins(level=level)
+        wide = np.full(values.shape, math.nan) if margins is None else margins
+        return values - wide, values + wide
+
+    def most_intervals(self, values: Floats, *, level: float) -> Ends | None:
+        """Return narrower intervals, which hold for about ``level`` of all bins; None if there are none."""
+        return None
+
+    def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:
+        """Return the answers to ranges, whose released values add up to ``sums``, and their intervals' ends.
+
+        An answer is the sum itself, unless what was measured of the range contradicts it.
+        """
+        return about(sums, self.margins(lo, hi, level=level))
+
+    def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
+        """Return the same of ranges of a line or rectangles of a grid."""
+        return about(sums, self.boxes_margins(boxes, level=level))
+
+    def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
+        """Return the same of some bins, given in rising order; the ends are NaN where they are unknown."""
+        margin = self.cells_margin(cells, level=level)
+        wide = math.nan if margin is None else margin
+        return value, value - wide, value + wide
 
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return a margin of the sum of all bins, each times its weight, that holds on either side alone.
@@ -121,6 +180,10 @@ class ErrorModel(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for a JSON file, with ``kind``."""
+
+    def to_dict_beside(self, raw: Floats) -> dict[str, Any]:
+        """Return the same for a file that holds the raw values too, without repeating them."""
+        return self.to_dict()
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> ErrorModel:
@@ -174,6 +237,11 @@ class GroupTotals(ErrorModel):
     def total_noise(self) -> LaplaceNoise:
         return LaplaceNoise(self.groups, self.scale)
 
+    @property
+    def bin_scale(self) -> float | None:
+        known = self.groups.are_singletons and isinstance(self.scale, float) and math.isfinite(self.scale)
+        return float(np.max(self.scale)) if known else None
+
     def variances(self) -> Floats:
         """Return the variance of each bin that is a group of its own, NaN for the others."""
         return self.groups.spread(np.where(self._alone, self.total_noise.variances, np.nan))
@@ -224,11 +292,11 @@ class GroupTotals(ErrorModel):
         kinds, repeats = np.unique(self.groups.spread(self.scale)[cells], return_counts=True)
         return float(noise_law.sum_quantile(kinds, repeats.astype(np.int64), level))
 
-    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
         """Return the margins of boxes: where all bins have the same noise, only their number matters."""
         if self.groups.are_singletons and isinstance(self.scale, float):
-            return noise_law.sum_quantiles(self.scale, sizes, level)
-        return super().boxes_margins(lo, hi, sizes, level=level)
+            return noise_law.sum_quantiles(self.scale, boxes.flat()[2], level)
+        return super().boxes_margins(boxes, level=level)
 
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return the margin of a weighted sum, if every bin is a group of its own (Chernoff's bound)."""
@@ -340,8 +408,8 @@ class FineTotals(ErrorModel):
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         return self.base.margins(lo, hi, level=level) / self.grid
 
-    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
-        return self.base.boxes_margins(lo, hi, sizes, level=level) / self.grid
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
+        return self.base.boxes_margins(boxes, level=level) / self.grid
 
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         return self.base.weighted_margin(weights / self.grid, level=level)
@@ -691,6 +759,34 @@ class Merged(ErrorModel):
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return the margin of a weighted sum of merged bins: the finer ones have their bin's weight."""
         return self.base.weighted_margin(np.repeat(weights, np.diff(self.starts)), level=level)
+
+    @property
+    def measured_values(self) -> Floats | None:
+        """The unbiased values of the merged bins."""
+        fine = self.base.measured_values
+        return None if fine is None else np.add.reduceat(fine, self.starts[:-1])
+
+    def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:
+        """Return the ends of the merged bins' intervals, which hold their values."""
+        if joint and self.base.is_calibrated:
+            return super().bin_intervals(values, level=level, joint=True)
+        each = 1.0 - (1.0 - level) / values.size if joint else level
+        _, low, high = self.base.range_answers(values, self.starts[:-1], self.starts[1:], level=each)
+        return np.minimum(low, values), np.maximum(high, values)
+
+    def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:
+        """Return answers and intervals of many ranges of merged bins, each for itself."""
+        return self.base.range_answers(sums, self.starts[lo], self.starts[hi], level=level)
+
+    def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
+        """Return the same of boxes: merged bins lie on a line."""
+        lo, hi = boxes.ends
+        return self.range_answers(sums, lo, hi, level=level)
+
+    def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
+        """Return the same of some merged bins: all finer bins of theirs."""
+        fine = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in cells])
+        return self.base.cells_answer(value, fine, level=level)
 
     def merged(self, starts: Ints) -> Merged:
         """Return the model of yet coarser bins: merging twice is merging once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dphist.errors import ReleaseFileError, UsageError
+from dphist.uncertainty.anchored import Anchored
 from dphist.uncertainty.calibrated import Calibrated
 from dphist.uncertainty.models import (
     ErrorModel,
@@ -27,6 +28,7 @@ KINDS: dict[str, type[ErrorModel]] = {
         HatTotals,
         WaveletTotals,
         Calibrated,
+        Anchored,
         Reconciled,
         Merged,
         Unknown,

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import ErrorModel, Reader
+from dphist.uncertainty.models import Answers, Ends, ErrorModel, Reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,8 @@ class Reconciled(ErrorModel):
         words = "The values were made to add up with those of other levels"
         if self.moved is None:
             return f"{words} by least squares, which changes all variances alike. {self.base.description}"
+        if self._averaged:
+            return f"{words}; intervals are as measured, extended to hold them. {self.base.description}"
         return f"{words}; intervals are wider by as much as that moved them. {self.base.description}"
 
     @property
@@ -100,21 +103,63 @@ class Reconciled(ErrorModel):
         moved = 0.0 if self.moved is None else abs(float(self.moved[cells].sum()))
         return None if margin is None else self._wider(margin, level) + moved
 
-    def boxes_margins(self, lo: Ints, hi: Ints, sizes: Ints, *, level: float) -> Floats:
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
         """Return the margins of boxes of a grid."""
         if self.moved is not None:
-            return super().boxes_margins(lo, hi, sizes, level=level)
-        made: Floats = self._wider(self.base.boxes_margins(lo, hi, sizes, level=level), level)
+            return super().boxes_margins(boxes, level=level)
+        made: Floats = self._wider(self.base.boxes_margins(boxes, level=level), level)
         return made
+
+    # ---- values that were averaged: an interval is about the true counts, wherever the value was moved ----
+
+    def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:
+        """Return the ends of the bins' intervals: those of the measurement, extended to hold the values."""
+        if not self._averaged:
+            return super().bin_intervals(values, level=level, joint=joint)
+        low, high = self.base.bin_intervals(values, level=level, joint=joint)
+        return np.minimum(low, values), np.maximum(high, values)
+
+    def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:
+        """Return the sums, which add up with those of other groups, and intervals that hold them."""
+        if not self._averaged:
+            return super().range_answers(sums, lo, hi, level=level)
+        _, low, high = self.base.range_answers(sums, lo, hi, level=level)
+        return sums, np.minimum(low, sums), np.maximum(high, sums)
+
+    def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
+        """Return the same of boxes."""
+        if not self._averaged:
+            return super().boxes_answers(sums, boxes, level=level)
+        _, low, high = self.base.boxes_answers(sums, boxes, level=level)
+        return sums, np.minimum(low, sums), np.maximum(high, sums)
+
+    def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
+        """Return the same of some bins."""
+        if not self._averaged:
+            return super().cells_answer(value, cells, level=level)
+        _, low, high = self.base.cells_answer(value, cells, level=level)
+        return value, min(low, value), max(high, value)
+
+    @property
+    def measured_values(self) -> Floats | None:
+        """The unbiased values; None: the released ones are."""
+        return self.base.measured_values if self._averaged else None
+
+    @property
+    def _averaged(self) -> bool:
+        """Whether intervals come from a measurement that the values were averaged from: its law is whole."""
+        return self.factor == 1.0 and self.base.measured_values is not None
 
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return the margin of a weighted sum: a bound, which factors widen."""
-        margin = None if self.moved is not None else self.base.weighted_margin(weights, level=level)
+        bare = self.moved is None or self._averaged
+        margin = self.base.weighted_margin(weights, level=level) if bare else None
         return None if margin is None else margin * math.sqrt(self.factor)
 
     def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
         """Return the margins of the sums that tell where a quantile lies: bounds, which factors widen."""
-        margins = None if self.moved is not None else self.base.quantile_margins(q, level=level, edges=edges)
+        bare = self.moved is None or self._averaged
+        margins = self.base.quantile_margins(q, level=level, edges=edges) if bare else None
         return None if margins is None else margins * math.sqrt(self.factor)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,183 @@
+"""An unbiased estimate of the squared error of values that were averaged from noise of known law.
+
+**The identity** (Stein's, for the discrete Laplace law). Let P(z) = (1-p)/(1+p) p^|z|, and let Z and Z' be
+independent draws. The generating function of P is (1-p)^2 / ((1-pu)(1-p/u)). The derivative of its logarithm,
+times u, is sum_{w>=1} p^w (u^w - u^-w); so z P(z) = sum_w sign(w) p^|w| P(z - w). Because p^|w| = r P(w) with
+r = (1+p)/(1-p), for every function g whose means exist
+
+    E[Z g(x + Z)] = r E[sign(Z') g(x + Z + Z')].
+
+With y = x + Z and a bin's value g_i(y), of which Z_i moves one coordinate, it follows that
+
+    E(g_i - x_i)^2 = E[(g_i(y) - y_i)^2 + 2 r sign(Z') g_i(y + Z' e_i) - v],    v = Var Z.
+
+So the bracket, which knows no true count, is right on average, whatever the data and the averaging. It is
+post-processing: Z' is a public draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError
+from dphist.kernels.halving import public_key
+from dphist.uncertainty import noise_law
+
+Average = Callable[[Floats], Floats]  # what made the values from the measurement
+_RUNS = 1 << 16  # bins in all runs of one sign, up to which every part is moved
+_PARTS = 8  # the bins are moved in at least so many parts
+_ALL_PARTS = 1 << 14  # bins beyond which one part stands for all
+_MOST = 1 << 17  # bins beyond which nothing is moved, for the time it takes
+_FEWEST = 1024  # bins from which classes of them have a squared error of their own
+_CLASSES, _IN_CLASS = 4, 512
+_DOUBT = 2.5  # standard errors that are added to a class's squared error before it makes an interval
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Classes of bins, by how much their neighbours differ, with a squared error of their own.
+
+    Args:
+        of: the class of each bin.
+        means: the mean squared error of each class, as estimated; chance may make it negative.
+        errors: their standard errors.
+    """
+
+    of: Ints
+    means: Floats
+    errors: Floats
+
+    def __post_init__(self) -> None:
+        k = self.means.size
+        numbers = self.means.shape == self.errors.shape == (k,) and np.isfinite(self.means).all()
+        if not (numbers and (self.errors >= 0).all() and self.of.min() >= 0 and self.of.max() < k):
+            raise UsageError("every bin is in a class, which has a squared error and its standard error.")
+
+    def half_widths(self, *, level: float) -> Floats:
+        """Return, for each bin, a half-width for most bins of its class: as if errors had Laplace's law."""
+        wide = -math.log1p(-noise_law.check_level(level)) / math.sqrt(2)
+        return (wide * np.sqrt(np.maximum(self.means, 0.0) + _DOUBT * self.errors))[self.of]
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """The mean squared error of a release's values, as estimated from the release.
+
+    Args:
+        mean: over all bins; chance may make it negative.
+        error: its standard error.
+        classes: the same for classes of bins; None for few bins.
+    """
+
+    mean: float
+    error: float
+    classes: Classes | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and 0 <= self.error < math.inf):
+            raise UsageError("a mean squared error is a number with its standard error.")
+
+    @property
+    def description(self) -> str:
+        """The root mean square error in words."""
+        most = math.sqrt(max(self.mean, 0.0) + 2 * self.error)
+        words = "Root mean square error of this release:"
+        if self.mean < 2 * self.error:
+            return f"{words} at most about {most:.3g}, by an estimate that cannot tell it from 0."
+        return f"{words} about {math.sqrt(self.mean):.3g}, at most about {most:.3g}, by an unbiased estimate."
+
+    def moved(self, order: Ints) -> Risk:
+        """Return the same for bins in another order."""
+        if self.classes is None:
+            return self
+        return Risk(self.mean, self.error, replace(self.classes, of=self.classes.of[order]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description for a JSON file."""
+        described: dict[str, Any] = {"mean": self.mean, "error": self.error}
+        if self.classes is not None:
+            described["classes"] = {
+                name: getattr(self.classes, name).tolist() for name in ("of", "means", "errors")
+            }
+        return described
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> Risk:
+        """Return what ``to_dict`` described."""
+        found = described.get("classes")
+        classes = None
+        if found is not None:
+            means, errors = (np.array(found[name], dtype=np.float64) for name in ("means", "errors"))
+            classes = Classes(np.array(found["of"], dtype=np.int64), means, errors)
+        return cls(float(described["mean"]), float(described["error"]), classes)
+
+
+def estimated_risk(
+    measured: Floats, values: Floats, scale: float, average: Average, doubts: Floats | None
+) -> Risk | None:
+    """Return the mean squared error of averaged values; None for too many bins or without noise.
+
+    Up to 256 bins each is moved alone, which is exact. Of more bins, some that lie far from each other are
+    moved at once, in parts of up to an eighth: what one does to another is neglected. Beyond 16,384 bins
+    one such part stands for all, and beyond 131,072 nothing is estimated.
+
+    Args:
+        average: what made the values from the measurement.
+        doubts: how much each bin's neighbours differ, which must not depend on its own noise; the classes
+            are made by it.
+    """
+    n, v = measured.size, noise_law.variance(scale)
+    if n > _MOST or not 0 < v < math.inf:
+        return None
+    parts = n if n * n <= _RUNS else max(_RUNS // n, _PARTS)
+    covariance, known = np.zeros(n), np.zeros(n, dtype=bool)
+    for k in range(parts if n <= _ALL_PARTS else 1):
+        part = np.arange(k, n, parts)
+        move = np.zeros(n)
+        move[part] = public_draws(measured, part, scale)
+        gain = np.sign(move) * (average(measured + move) - average(measured - move)) / 2
+        covariance[part], known[part] = gain[part], True
+    p = math.exp(-1 / scale)
+    each = ((values - measured) ** 2 + 2 * (1 + p) / (1 - p) * covariance - v)[known]
+    fourth = 2 * p * (1 + 10 * p + p * p) / (1 - p) ** 4  # E Z^4
+    squares = max(fourth - v * v, 0.0)
+    mean, error = _mean(each, squares)
+    if doubts is None or n < _FEWEST:
+        return Risk(mean, error)
+    k = min(_CLASSES, n // _IN_CLASS)
+    classes = np.empty(n, dtype=np.int64)
+    classes[np.argsort(doubts, kind="stable")] = np.arange(n) * k // n
+    found = np.array([_mean(each[classes[known] == c], squares) for c in range(k)])
+    return Risk(mean, error, Classes(classes, found[:, 0], found[:, 1]))
+
+
+def _mean(each: Floats, squares: float) -> tuple[float, float]:
+    """Return a mean and its standard error, which is at least that of the squared noise."""
+    if not each.size:
+        return 0.0, math.sqrt(squares)
+    return float(each.mean()), math.sqrt(max(float(each.var()), squares) / each.size)
+
+
+def public_draws(measured: Floats, which: Ints, scale: float) -> Floats:
+    """Return discrete Laplace draws for some bins, by a public hash of the measurement: SplitMix64.
+
+    They are as good as fresh: a function of the published numbers that has nothing to do with their values.
+    """
+    key = np.frombuffer(public_key(measured)[:8], dtype="<u8")[0]
+    with np.errstate(over="ignore"):
+        words = key + np.uint64(0x9E3779B97F4A7C15) * (
+            2 * which.astype(np.uint64)[:, None] + np.arange(1, 3, dtype=np.uint64)
+        )
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+        words ^= words >> np.uint64(31)
+    # The difference of two geometric draws is discrete Laplace.
+    uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    draws: Floats = np.floor(-scale * np.log(uniforms))
+    return draws[:, 0] - draws[:, 1]
