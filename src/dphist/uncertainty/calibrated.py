@@ -18,7 +18,7 @@ These hold for most bins or ranges, not for every single one. The joint band doe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -26,10 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import UsageError
 from dphist.uncertainty import constants, noise_law
-from dphist.uncertainty.models import ErrorModel, Reader
+from dphist.uncertainty.models import Answers, ErrorModel, Reader, transposed_groups
 from dphist.uncertainty.total_noise import ApproximateNoise, TotalNoise
 
 
@@ -108,7 +109,7 @@ class Calibrated(ErrorModel):
     @property
     def description(self) -> str:
         rough = ", and on what the rough counts of its bins say" if self._sorted and self.rough else ""
-        ranges = "Ranges that cut a group have none. "
+        ranges = "The records of a range that cuts groups lie between those of its whole groups and all. "
         if self.half_bias is not None or self.runs is not None:
             ranges = f"A range's interval rests on what was measured of parts of groups or long runs{rough}. "
         law_of = "approximately known" if self.noise is not None else "known"
@@ -164,6 +165,62 @@ class Calibrated(ErrorModel):
             out[alone] = self.bin_margins(level=level)[lo[alone]]
         out[hi == lo] = 0.0
         return out
+
+    # ---- where no margin is known: a part of a group lies between nothing and the whole ----------------
+
+    def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:
+        """Return the sums and the ends of their intervals, by bounds where no margin is known."""
+        answers, low, high = super().range_answers(sums, lo, hi, level=level)
+        for i in np.flatnonzero(np.isnan(low)):
+            cells = np.arange(lo[i], hi[i])
+            _, low[i], high[i] = self._between(float(sums[i]), cells, level=level)
+        return answers, low, high
+
+    def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
+        """Return the same of ranges of a line or rectangles of a grid."""
+        lo, hi, sizes = boxes.flat()
+        together = hi - lo == sizes
+        answers, low, high = np.array(sums), np.full(sums.shape, math.nan), np.full(sums.shape, math.nan)
+        found = self.range_answers(sums[together], lo[together], hi[together], level=level)
+        answers[together], low[together], high[together] = found
+        for i in np.flatnonzero(~together):
+            _, low[i], high[i] = self._between(float(sums[i]), boxes.cells(int(i)), level=level)
+        return answers, low, high
+
+    def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
+        """Return the same of some bins."""
+        margin = self.cells_margin(cells, level=level)
+        if margin is not None:
+            return value, value - margin, value + margin
+        return self._between(value, cells, level=level)
+
+    def _between(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
+        """Return bounds of the sum of some bins: of all groups inside, and of these and all that are cut.
+
+        Counts are not negative, so the records in a part of a group are between none and all of it. Either
+        end is missed with at most half of the probability of a miss, by the law of the totals' noise.
+        """
+        if self.noise is not None:  # no law: its totals were chosen by their noise
+            return value, math.nan, math.nan
+        inside = np.bincount(self._labels[cells], minlength=self.groups.k)
+        totals = self.values * self.groups.sizes
+        ends = []
+        for picked, side in ((inside == self.groups.sizes, -1.0), (inside > 0, 1.0)):
+            margin = self._noise.sum_margin(picked, level=noise_law.check_level(level))
+            ends.append(max(float(totals[picked].sum()) + side * margin, 0.0))
+        return value, min(ends[0], value), max(ends[1], value)
+
+    def transposed(self, rows: int) -> ErrorModel:
+        """Return the model of the same groups of a grid, their bins in the order of columns.
+
+        What was measured of halves of groups and of long runs is about the other order, and left out.
+        """
+        rough = self.rough
+        if rough is not None:
+            moved = np.arange(self.groups.n).reshape(rows, -1).T.ravel()
+            rough = replace(rough, counts=rough.counts[moved])
+        groups, base = transposed_groups(self.groups, rows), self.base.transposed(rows)
+        return replace(self, base=base, groups=groups, half_bias=None, runs=None, rough=rough)
 
     def _contiguous(self, lo: Ints, hi: Ints, level: float) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the margins of ranges over groups of neighbours, and which consist of whole groups."""

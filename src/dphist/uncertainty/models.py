@@ -283,10 +283,11 @@ class GroupTotals(ErrorModel):
         return self.groups.spread(np.where(self._alone, width[which], np.nan))
 
     def cells_margin(self, cells: Ints, *, level: float) -> float | None:
-        """Return the exact margin of the sum of some bins, if they are neighbours or every bin is a group."""
-        together = int(cells[-1] - cells[0]) == cells.size - 1
-        if together or not self.groups.are_singletons:
-            return super().cells_margin(cells, level=level)
+        """Return the exact margin of the sum of some bins that are whole groups together."""
+        if not self.groups.are_singletons:
+            return whole_margin(self.groups, self._labels, self.total_noise, cells, level=level)
+        if int(cells[-1] - cells[0]) == cells.size - 1:
+            return self.margin(int(cells[0]), int(cells[-1]) + 1, level=level)
         if isinstance(self.scale, float):  # only the number of bins matters
             return self.margin(0, cells.size, level=level)
         kinds, repeats = np.unique(self.groups.spread(self.scale)[cells], return_counts=True)
@@ -309,10 +310,7 @@ class GroupTotals(ErrorModel):
         """Return the model of the same groups and totals, their bins in the order of columns."""
         if self.groups.are_singletons and isinstance(self.scale, float):
             return self
-        n = self.groups.n
-        moved_to = np.arange(n).reshape(-1, rows).T.ravel()  # where each bin lies afterwards
-        order = np.arange(n) if self.groups.order is None else self.groups.order
-        return GroupTotals(Groups(self.groups.starts, moved_to[order]), self.scale)
+        return GroupTotals(transposed_groups(self.groups, rows), self.scale)
 
     def quantile_margins(self, q: float, *, level: float, edges: Ints | None = None) -> Floats | None:
         """Return the margins by which a quantile is bounded, if every bin is a group of its own."""
@@ -411,6 +409,10 @@ class FineTotals(ErrorModel):
     def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
         return self.base.boxes_margins(boxes, level=level) / self.grid
 
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        margin = self.base.cells_margin(cells, level=level)
+        return None if margin is None else margin / self.grid
+
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         return self.base.weighted_margin(weights / self.grid, level=level)
 
@@ -503,6 +505,10 @@ class TreeTotals(NormalSums):
     def _distinct_values(self) -> int:
         return self.groups.k
 
+    @cached_property
+    def _labels(self) -> Ints:
+        return self.groups.labels()
+
     def variances(self) -> Floats:
         each = self.total_noise.variances
         return self.groups.spread(np.where((self.groups.sizes == 1) & np.isfinite(each), each, np.nan))
@@ -512,6 +518,21 @@ class TreeTotals(NormalSums):
         out, nothing = np.full(lo.shape, math.nan), np.zeros(int(whole.sum()))
         out[whole] = self.total_noise.range_variances(first[whole], nothing, last[whole], nothing)
         return out
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges, NaN for those that cut a group."""
+        if self.groups.order is None:
+            return super().margins(lo, hi, level=level)
+        each = (self.cells_margin(np.arange(a, b), level=level) for a, b in zip(lo, hi, strict=True))
+        return np.array([math.nan if margin is None else margin for margin in each])
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of some bins that are whole groups together, wherever they lie."""
+        return whole_margin(self.groups, self._labels, self.total_noise, cells, level=level)
+
+    def transposed(self, rows: int) -> TreeTotals:
+        """Return the model of the same tree, its bins in the order of columns."""
+        return TreeTotals(transposed_groups(self.groups, rows), self.branching, self.pruned, self.scales)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for a JSON file; distinct scales are written once, an infinite one as null."""
@@ -640,8 +661,58 @@ class WaveletTotals(NormalSums):
         if self.columns == 1:
             first, last, whole = _whole_groups(self.groups, lo, hi)
             unit[whole] = range_variances(self._error, first[whole], last[whole])
+        else:
+            a, c = np.divmod(lo, self.columns)
+            rows, left = np.divmod(hi - lo, self.columns)
+            whole = (c == 0) & (left == 0)  # rows
+            inside = ~whole & (c + hi - lo <= self.columns)  # a part of one row
+            ends = a, np.where(whole, a + rows, a + 1), np.where(whole, 0, c), c + hi - lo
+            box = [end[whole | inside] for end in (*ends[:3], np.where(whole, self.columns, ends[3]))]
+            unit[whole | inside] = self._rectangles(*box)
         unit[(lo == 0) & (hi == self.groups.n)] = 1.0
         return unit * noise_law.variance(self.scale)
+
+    def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        """Return the variances of rectangles for noise of variance 1: those along either axis, multiplied."""
+        from dphist.kernels.trees.variances import range_variances
+
+        down, across = self._axes
+        return range_variances(down, a, b) * range_variances(across, c, d)
+
+    @cached_property
+    def _axes(self) -> tuple[Any, Any]:
+        from dphist.kernels.transforms.haar import haar_error
+
+        return haar_error(self.groups.k // self.columns), haar_error(self.columns)
+
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
+        """Return the margins of ranges of a line or rectangles of a grid."""
+        if self.columns == 1 or len(boxes.shape) == 1:
+            return super().boxes_margins(boxes, level=level)
+        variances = self._rectangles(*boxes.ends) * noise_law.variance(self.scale)
+        return noise_law.normal_quantile(level) * np.sqrt(variances)
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of some bins: of a grid, all cells of some rows and some columns."""
+        from dphist.kernels.trees.variances import weighted_variance
+
+        if self.columns == 1:
+            return super().cells_margin(cells, level=level)
+        rows, columns = np.unique(cells // self.columns), np.unique(cells % self.columns)
+        if rows.size * columns.size != cells.size:
+            return None
+        variance = noise_law.variance(self.scale)
+        for error, picked in zip(self._axes, (rows, columns), strict=True):
+            variance *= weighted_variance(
+                error, np.bincount(picked, minlength=error.tree.k).astype(np.float64)
+            )
+        return noise_law.normal_quantile(level) * math.sqrt(variance)
+
+    def transposed(self, rows: int) -> ErrorModel:
+        """Return the model of the same coefficients of a grid, column after column."""
+        if self.columns == 1:
+            return super().transposed(rows)
+        return WaveletTotals(self.groups, rows, self.scale)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -654,6 +725,25 @@ class WaveletTotals(NormalSums):
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> WaveletTotals:
         return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
+
+
+def transposed_groups(groups: Groups, rows: int) -> Groups:
+    """Return the same groups of a grid with this number of rows, its bins column after column."""
+    n = groups.n
+    moved_to = np.arange(n).reshape(-1, rows).T.ravel()  # where each bin lies afterwards
+    order = np.arange(n) if groups.order is None else groups.order
+    return Groups(groups.starts, moved_to[order])
+
+
+def whole_margin(
+    groups: Groups, labels: Ints, noise: TotalNoise, cells: Ints, *, level: float
+) -> float | None:
+    """Return the margin of the sum of some bins; None if they cut a group, or a total was not measured."""
+    inside = np.bincount(labels[cells], minlength=groups.k)
+    if ((inside > 0) & (inside < groups.sizes)).any():
+        return None
+    margin = noise.sum_margin(inside > 0, level=noise_law.check_level(level))
+    return margin if math.isfinite(margin) else None
 
 
 def _whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.uncertainty import constants, noise_law
@@ -41,6 +43,10 @@ class TotalNoise(ABC):
     def margins(self, *, level: float) -> Floats:
         """Return the margin of each total for itself."""
         return noise_law.normal_quantile(level) * np.sqrt(self.variances)
+
+    def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
+        """Return the margin of the sum of some groups' totals."""
+        return noise_law.normal_quantile(level) * math.sqrt(float(self.variances[whole].sum()))
 
     def range_variances(self, first: Ints, skipped: Floats, last: Ints, taken: Floats) -> Floats:
         """Return the variance of ranges from inside one group to inside the same or another.
@@ -110,6 +116,11 @@ class LaplaceNoise(TotalNoise):
         scales, which = self.distinct
         return np.array([noise_law.quantile(float(s), level) for s in scales], dtype=np.float64)[which]
 
+    def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
+        """Return the exact margin of the sum of some groups' totals."""
+        scales, which = self.distinct
+        return noise_law.sum_quantile(scales, np.bincount(which[whole], minlength=scales.size), level)
+
     def joint(self, *, level: float) -> Floats:
         """Return margins that hold for all totals at once; exact, since the noise is independent."""
         scales, which = self.distinct
@@ -153,6 +164,13 @@ class TreeNoise(TotalNoise):
         """Return margins that hold for all totals at once, by the union bound."""
         each = max(1 - (1 - level) / self.groups.k, 0.9)
         return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances), each))
+
+    def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
+        """Return the margin of the sum of some groups' totals, wherever in the tree they are."""
+        from dphist.kernels.trees import variances
+
+        variance = variances.weighted_variance(self._error, whole.astype(np.float64))
+        return noise_law.normal_quantile(level) * math.sqrt(variance)
 
     def range_variances(self, first: Ints, skipped: Floats, last: Ints, taken: Floats) -> Floats:
         """Return the variance of ranges from inside one group to inside the same or another."""

@@ -230,6 +230,26 @@ def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats)
     return out
 
 
+def weighted_variance(error: TreeError, weights: Floats) -> float:
+    """Return the variance of the sum of the groups' totals, each times its weight: O(k)."""
+    tree = error.tree
+    return float(_weighted(tree.left, tree.lo, error.part, error.loose, error.total, weights))
+
+
+@kernel
+def _weighted(left: Ints, lo: Ints, part: Floats, loose: Floats, total: float, weights: Floats) -> float:
+    cover = np.empty(left.size)
+    variance = 0.0
+    for q in range(left.size - 1, -1, -1):
+        c = left[q]
+        if c == 0:
+            cover[q] = weights[lo[q]]
+        else:
+            variance += added(cover[c] - cover[c + 1], loose[q])
+            cover[q] = part[q] * cover[c] + (1.0 - part[q]) * cover[c + 1]
+    return variance + added(cover[0], total)
+
+
 def group_variances(error: TreeError) -> Floats:
     """Return the variance of every group's total: O(k)."""
     return _groups(error.tree.left, error.tree.lo, error.part, error.loose, error.total, error.tree.k)

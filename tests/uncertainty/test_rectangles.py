@@ -1,0 +1,222 @@
+"""Rectangles of grids: exact variances of any set of bins, against dense linear algebra, for every method."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphist.domain import Domain, Integers
+from dphist.domain.boxes import Boxes
+from dphist.domain.groups import Groups
+from dphist.domain.workload import make_workload
+from dphist.errors import UsageError
+from dphist.kernels.transforms.haar import haar_answers, haar_error
+from dphist.kernels.trees.tree import make_tree
+from dphist.kernels.trees.variances import group_variances, range_variances, tree_error, weighted_variance
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.steps.order import hilbert
+from dphist.uncertainty import noise_law
+from dphist.uncertainty.calibrated import Calibrated
+from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals, WaveletTotals
+
+GRID = Domain((Integers(0, 7), Integers(0, 7)))
+COUNTS = np.add.outer(np.arange(8) // 3 * 90, np.arange(8) // 2 * 25)
+METHODS = [m.name for m in CATALOGUE.values() if m.serves(GRID) and m.intervals != "none"]
+BOXES = tuple(np.array(ends) for ends in ((0, 3, 1), (2, 7, 8), (1, 0, 2), (1, 2, 0)))
+
+
+def covariance(tree, scales):
+    """Return the covariance of the groups' totals fitted to a noisy tree, by dense least squares."""
+    seen = np.isfinite(scales)
+    rows = np.array(
+        [(np.arange(tree.k) >= a) & (np.arange(tree.k) < b) for a, b in zip(tree.lo, tree.hi, strict=True)]
+    )
+    weighed = rows[seen] / np.sqrt(noise_law.variance(scales[seen]))[:, None]
+    return np.linalg.inv(weighed.T @ weighed)
+
+
+def released(method, *, seed=0, counts=COUNTS, epsilon="0.1", domain=GRID):
+    queries = make_workload("rectangles", domain)
+    pipeline = make_pipeline(method, domain, queries).with_intervals()
+    curator = Curator.simulated(Counts(counts, domain), epsilon=Fraction(epsilon), seed=seed)
+    return pipeline.run(curator, queries)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 16])
+@pytest.mark.parametrize("branching", [2, 4])
+def test_the_variance_of_any_weighted_sum_of_leaves_is_that_of_dense_least_squares(k, branching):
+    rng = np.random.default_rng(k)
+    tree = make_tree(k, branching)
+    scales = np.where(
+        tree.hi - tree.lo == 1, rng.uniform(1, 3, tree.lo.size), rng.choice([2.0, math.inf], tree.lo.size)
+    )
+    error, dense = tree_error(tree, noise_law.variance(scales)), covariance(tree, scales)
+    for _ in range(10):
+        w = rng.normal(size=k)
+        assert weighted_variance(error, w) == pytest.approx(w @ dense @ w)
+    for a, b in itertools.combinations(range(k + 1), 2):
+        w = ((np.arange(k) >= a) & (np.arange(k) < b)).astype(float)
+        assert weighted_variance(error, w) == pytest.approx(range_variances(error, [a], [b])[0])
+    assert np.allclose([weighted_variance(error, row) for row in np.eye(k)], group_variances(error))
+
+
+def test_leaves_that_nothing_tells_apart_have_no_variance_alone():
+    tree = make_tree(4, 2)
+    scales = np.where(tree.hi - tree.lo == 1, math.inf, 1.0)
+    error = tree_error(tree, noise_law.variance(scales))
+    assert math.isinf(weighted_variance(error, np.array([1.0, 0, 0, 0])))
+    assert math.isfinite(weighted_variance(error, np.array([1.0, 1, 0, 0])))
+    model = TreeTotals(Groups(np.arange(5), np.array([0, 2, 1, 3])), 2, False, scales)
+    assert model.cells_margin(np.array([0]), level=0.9) is None
+    assert model.cells_margin(np.array([0, 2]), level=0.9) is not None
+
+
+def test_a_tree_along_a_curve_knows_every_rectangle():
+    order, tree = hilbert(4, 4), make_tree(16, 2)
+    scales = np.random.default_rng(1).uniform(1, 4, tree.lo.size)
+    model = TreeTotals(Groups(np.arange(17), order), 2, False, scales)
+    dense = covariance(tree, scales)
+    place = np.argsort(order)
+    boxes = Boxes((4, 4), tuple(map(np.array, ([0, 1, 2, 0], [2, 4, 3, 4], [1, 0, 3, 0], [4, 2, 4, 4]))))
+    for level in (0.8, 0.95):
+        found = model.boxes_margins(boxes, level=level)
+        for i in range(len(boxes)):
+            w = np.zeros(16)
+            w[place[boxes.cells(i)]] = 1
+            assert found[i] == pytest.approx(noise_law.normal_quantile(level) * math.sqrt(w @ dense @ w))
+    turned = model.transposed(4)
+    across = np.arange(16).reshape(4, 4).T.ravel()
+    for cells in ([0, 1, 5], [2, 3, 4, 5, 6]):
+        moved = np.sort(np.flatnonzero(np.isin(across, cells)))
+        assert turned.cells_margin(moved, level=0.9) == pytest.approx(
+            model.cells_margin(np.array(cells), level=0.9)
+        )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (3, 5), (6, 2)])
+def test_a_wavelet_knows_every_rectangle_and_any_rows_and_columns(rows, columns):
+    n = rows * columns
+    model = WaveletTotals(Groups.singletons(n), columns, 3.0)
+    forward = np.array([haar_answers(row.reshape(rows, columns)) for row in np.eye(n, dtype=np.int64)]).T
+    back = np.linalg.inv(forward.astype(float))
+    z = noise_law.normal_quantile(0.95) * math.sqrt(noise_law.variance(3.0))
+    all_of = [
+        (a, b, c, d)
+        for a, b in itertools.combinations(range(rows + 1), 2)
+        for c, d in itertools.combinations(range(columns + 1), 2)
+    ]
+    boxes = Boxes((rows, columns), tuple(np.array(ends) for ends in zip(*all_of, strict=True)))
+    found = model.boxes_margins(boxes, level=0.95)
+    for i in range(len(boxes)):
+        cells = boxes.cells(i)
+        exact = z * np.linalg.norm(back[cells].sum(axis=0))
+        assert found[i] == pytest.approx(exact) and model.cells_margin(cells, level=0.95) == pytest.approx(
+            exact
+        )
+    picked = (np.array([0, 2])[:, None] * columns + np.array([0, columns - 1])).ravel()
+    assert model.cells_margin(picked, level=0.95) == pytest.approx(
+        z * np.linalg.norm(back[picked].sum(axis=0))
+    )
+    assert model.cells_margin(np.array([0, columns + 1]), level=0.95) is None  # no rows and columns
+    across = np.arange(n).reshape(rows, columns).T.ravel()
+    lo, hi = np.arange(columns) * rows, (np.arange(columns) + 1) * rows
+    turned = model.transposed(rows).margins(lo, hi, level=0.95)
+    assert np.allclose(
+        turned, [z * np.linalg.norm(back[across[a:b]].sum(axis=0)) for a, b in zip(lo, hi, strict=True)]
+    )
+    assert np.isnan(model.margins(np.array([1]), np.array([columns + 1]), level=0.95)[0])
+    assert haar_error(rows).tree.k == rows
+
+
+def test_whole_groups_have_the_exact_law_of_their_number_wherever_they_lie():
+    groups = Groups(np.array([0, 2, 4, 5, 9]), np.array([0, 5, 1, 6, 2, 3, 4, 7, 8]))
+    model = GroupTotals(groups, 4.0)
+    assert model.cells_margin(np.array([0, 1, 5, 6]), level=0.9) == noise_law.sum_quantile(
+        np.array([4.0]), np.array([2]), 0.9
+    )
+    assert model.cells_margin(np.array([0, 1, 5]), level=0.9) is None
+    uneven = GroupTotals(groups, np.array([1.0, 2.0, 3.0, 4.0]))
+    assert uneven.cells_margin(np.array([0, 2, 5]), level=0.9) == noise_law.sum_quantile(
+        np.array([1.0, 3.0]), np.array([1, 1]), 0.9
+    )
+    fine = FineTotals(model, 8)
+    assert (
+        fine.cells_margin(np.array([0, 5]), level=0.9) == model.cells_margin(np.array([0, 5]), level=0.9) / 8
+    )
+
+
+def test_bins_that_cut_groups_lie_between_the_groups_inside_and_all_they_touch():
+    groups = Groups(np.array([0, 3, 5, 9]), np.array([0, 4, 8, 1, 5, 2, 3, 6, 7]))
+    model = Calibrated(
+        base=GroupTotals(groups, 2.0),
+        groups=groups,
+        values=np.array([10.0, 20.0, 1.0]),
+        bias=np.ones(3),
+        distances=np.array([5.0]),
+        classes=np.zeros(3, dtype=np.int64),
+        scale=2.0,
+    )
+    cells = np.array([1, 2, 5])  # all of the second group, and one of four bins of the third
+    value, low, high = model.cells_answer(41.0, cells, level=0.9)
+    one, two = (noise_law.sum_quantile(np.array([2.0]), np.array([k]), 0.9) for k in (1, 2))
+    assert (value, low, high) == (41.0, 40.0 - one, 44.0 + two)
+    value, low, high = model.cells_answer(10.0, np.array([0, 6]), level=0.9)
+    assert low == 0.0 and high == 34.0 + two  # of two groups a part each
+    turned = model.transposed(3)
+    across = np.arange(9).reshape(3, 3).T.ravel()
+    moved = np.sort(np.flatnonzero(np.isin(across, cells)))
+    assert turned.cells_answer(41.0, moved, level=0.9) == (41.0, 40.0 - one, 44.0 + two)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_knows_rectangles_cells_and_both_projections(method):
+    found = released(method)
+    assert np.isfinite(found.intervals()).all()
+    asked = found.sum((BOXES[0], BOXES[1]), (BOXES[2], BOXES[3] + 5))
+    assert (
+        np.isfinite(asked.low).all()
+        and (asked.low <= asked.value).all()
+        and (asked.value <= asked.high).all()
+    )
+    one = found.sum((int(BOXES[0][1]), int(BOXES[1][1])), (int(BOXES[2][1]), int(BOXES[3][1] + 5)))
+    assert (one.value, one.low, one.high) == pytest.approx((asked.value[1], asked.low[1], asked.high[1]))
+    for axis in (0, 1):
+        line = found.project(axis)
+        low, high = line.intervals()
+        assert np.isfinite(low).all() and (low <= line.raw).all() and (line.raw <= high).all()
+        truth = COUNTS.sum(axis=1 - axis)
+        assert np.mean((low <= truth) & (truth <= high)) > 0.6
+        assert line.sum(2, 7).low is not None
+
+
+@pytest.mark.parametrize(
+    "method", ["hb", "privelet", "quadtree", "dawa", "uniformgrid", "ahp", "geometric-tree"]
+)
+@pytest.mark.parametrize("epsilon", ["0.1", "2"])
+def test_intervals_of_rectangles_hold_in_repeatable_releases(method, epsilon):
+    rng = np.random.default_rng(3)
+    counts = rng.poisson(COUNTS)
+    held = []
+    for seed in range(15):
+        a, c = rng.integers(0, 8, (2, 40))
+        b, d = rng.integers(a + 1, 9), rng.integers(c + 1, 9)
+        asked = released(method, seed=seed, counts=counts, epsilon=epsilon).sum((a, b), (c, d))
+        truth = np.array([counts[i:j, k:m].sum() for i, j, k, m in zip(a, b, c, d, strict=True)])
+        held.append(np.mean((asked.low <= truth) & (truth <= asked.high)))
+    assert np.mean(held) > 0.9
+
+
+def test_what_no_law_is_known_of_stays_unknown():
+    with pytest.raises(UsageError):
+        make_pipeline("quadtree", Domain((Integers(0, 7),))).check(
+            Domain((Integers(0, 7),)), make_workload("points", 8)
+        )
+    uneven = Domain((Integers(0, 4), Integers(0, 6)))
+    found = released("quadtree", counts=np.ones((5, 7), dtype=np.int64), domain=uneven)
+    assert found.sum((0, 3), (1, 4)).low is None
