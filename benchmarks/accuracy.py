@@ -223,6 +223,8 @@ def compared(
 def runs_for(n: int, kind: str) -> int:
     """Return how many runs a cell gets: many bins are many errors to average, sums have few that differ."""
     few = 3 if n >= 4096 else 6 if n >= 1000 else 20
+    if kind == "rectangles":
+        return 4  # a run takes a quarter of a second
     return few if kind.startswith("points") else 4 * few if n >= 1000 else 3 * few
 
 

@@ -2,8 +2,10 @@
 
 FOLDER holds DPBench's seven 1-D histograms as NAME.n4096.npy. Each is described in advance by the shape that
 ``dphist.shapes`` says stands for it; the advice is asked about that shape and the number of records alone,
-and compared with what the methods then do on the real counts. One JSON line per figure; the exit code is 1
-if a limit is missed.
+and compared with what the methods then do on the real counts. And what is said where nothing is known of the
+data, an expected error and its range, is compared with the truth on these and on the histograms of
+`benchmarks.held_out`, on which nothing was tuned. One JSON line per figure; the exit code is 1 if a limit is
+missed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,12 +26,14 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from benchmarks import held_out
+from benchmarks.accuracy import Case, errors, mean
 from benchmarks.core import Row, _report, _row, _run, _say
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import CATALOGUE, choose, make_pipeline
-from dphist.planning.advise import FIXED, advise
+from dphist.planning.advise import FIXED, Advice, advise
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 
@@ -63,14 +68,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=-1, help="cells at once")
     parser.add_argument("--table", type=Path, help="a Markdown file for all figures")
     parser.add_argument("--quick", action="store_true", help="one epsilon and one target, fewer trials")
+    parser.add_argument("--parts", default="ranks,targets,stated,times", help="a comma-separated list")
     given = parser.parse_args(arguments)
     files = {name: given.data / f"{name}.n4096.npy" for name in NEAREST}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise UsageError(
             f"there is no {missing[0]}: give the folder of DPBench's 1-D histograms with --data."
         )
-    parts = (ranks(files, given.jobs, given.quick), targets(files, given.jobs, given.quick), times())
-    return _report(itertools.chain.from_iterable(parts), table=given.table, about=ABOUT)
+    parts = {
+        "ranks": lambda: ranks(files, given.jobs, given.quick),
+        "targets": lambda: targets(files, given.jobs, given.quick),
+        "stated": lambda: stated(files, given.quick),
+        "times": times,
+    }
+    if wrong := [part for part in given.parts.split(",") if part not in parts]:
+        raise UsageError(f"there is no part {wrong[0]!r}; there are {', '.join(parts)}.")
+    rows = itertools.chain.from_iterable(parts[part]() for part in given.parts.split(","))
+    return _report(rows, table=given.table, about=ABOUT)
 
 
 def ranks(files: dict[str, Path], jobs: int, quick: bool) -> Iterator[Row]:
@@ -150,6 +164,87 @@ def targets(files: dict[str, Path], jobs: int, quick: bool) -> Iterator[Row]:
     yield _row("error for a target, adaptive", adapt, 4096, len(some), float(np.median(some)), "times")
     near = float(np.mean(np.array(off) <= 1.5))
     yield _row("targets met", "share of targets within a factor of 1.5", 4096, len(off), near, "of targets")
+
+
+def stated(files: dict[str, Path], quick: bool = False) -> Iterator[Row]:
+    """Compare what is said where nothing is known of the data with the truth: the error, and its range."""
+    for workload in ("points", "random"):
+        found: list[Stated] = []
+        for case, advice in _questions(files, workload, quick):
+            found.append(_stated(case, advice, workload))
+            yield found[-1].row(workload)
+        cells = f"{len(found)} cells: public and held-out histograms, {workload}, nothing known of the data"
+        for name, share, limit in (
+            ("truth in the stated range", [f.holds for f in found], 0.9),
+            ("truth within 1.5 of the expected error", [_factor(f) <= 1.5 for f in found], None),
+            ("best among the first three", [f.hit for f in found], None),
+        ):
+            value = float(np.mean(share))
+            yield _row(name, f"share of {cells}", 0, len(found), value, "of cells", at_least=limit)
+        worst = max(found, key=_factor)
+        far = f"{cells}; the worst: {worst.what}, {worst.error:.3g} came out as {worst.truth:.3g}"
+        off = float(np.median([_factor(f) for f in found]))
+        yield _row("factor between expected and true", f"median of {far}", 0, len(found), off, "times")
+        wide = float(np.median([f.high / f.low for f in found if f.low > 0]))
+        yield _row("high end over low end", f"median of {cells}", 0, len(found), wide, "times")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What was said of a histogram, and the truth, known up to a standard error."""
+
+    what: str
+    method: str
+    error: float
+    low: float
+    high: float
+    truth: float
+    se: float
+    hit: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether the truth lies in the range, as far as these runs tell."""
+        return self.low - 3 * self.se <= self.truth <= self.high + 3 * self.se
+
+    def row(self, workload: str) -> Row:
+        """Return a line about this cell."""
+        said = f"{self.method}, {self.error:.3g}, from {self.low:.3g} to {self.high:.3g}"
+        what = f"{self.what}, {workload}: advised {said}; true error over the expected one"
+        return _row("stated error", what, 0, 1, self.truth / self.error, "times")
+
+
+def _factor(said: Stated) -> float:
+    return max(said.truth / said.error, said.error / said.truth)
+
+
+def _questions(files: dict[str, Path], workload: str, quick: bool) -> Iterator[tuple[Case, Advice]]:
+    """Yield histograms with the advice for as many bins and records, at several epsilons."""
+    for n in (256,) if quick else (256, 2000):
+        made_up = [Case(m, False, held_out.line(m, n=n, records=100 * n)) for m in held_out.LINES]
+        for epsilon in EPSILONS:
+            advice = advise(n, records=100 * n, epsilon=epsilon, workload=workload)
+            yield from ((case, advice) for case in made_up)
+    for name, path in () if quick else files.items():
+        case = Case(name, True, np.add.reduceat(np.load(path).astype(np.int64), np.arange(0, 4096, 4)))
+        for epsilon in EPSILONS:
+            total = int(case.counts.sum())
+            yield case, advise(1024, records=total, epsilon=epsilon, workload=workload)
+
+
+def _stated(case: Case, advice: Advice, workload: str) -> Stated:
+    best, queries = advice.best, make_workload(workload, case.domain)
+    runs = 4 if workload == "points" else 8
+    first = list(dict.fromkeys([best.method, *(row.method for row in advice.rows[:6])]))
+    true = {}
+    for method in first:
+        pipeline = make_pipeline(method, case.domain, queries).with_intervals()  # as it is published
+        true[method] = mean(errors(pipeline, case, queries, str(best.epsilon), runs))
+    what = f"{case.name}, {case.facts['bins']} bins, epsilon {float(best.epsilon):g}"
+    hit = min(true, key=lambda m: true[m].value) in [row.method for row in advice.rows[:3]]
+    low, high = best.low or 0.0, best.high or float("inf")
+    found = true[best.method]
+    return Stated(what, best.method, best.error, low, high, found.value, found.se, hit)
 
 
 def times() -> Iterator[Row]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -70,6 +71,35 @@ class TestEpsilon:
         assert [name for name, _ in named.best.shapes] == ["sparse"]
         assert named.like == "sparse" and "6 shapes" in default.like
         assert default.best.error == pytest.approx(np.mean([e for _, e in default.best.shapes]))
+
+    def test_the_error_is_told_for_the_easiest_and_the_hardest_data_whatever_is_assumed(self):
+        found = ask(epsilon="0.05", methods=["identity", "sdahp"], like="smooth")
+        rows = {row.method: row for row in found.rows}
+        assert rows["identity"].low == rows["identity"].error == rows["identity"].high
+        low, high = rows["sdahp"].low, rows["sdahp"].high
+        assert low < 0.6 * rows["sdahp"].error < 1.2 * high
+        for like in ("lone", "jagged", "power-shuffled"):  # each of these alone lies between
+            alone = ask(epsilon="0.05", methods=["sdahp"], like=like).best
+            assert 0.8 * low <= alone.error <= 1.25 * high
+            assert (alone.low, alone.high) == (pytest.approx(low, rel=0.2), pytest.approx(high, rel=0.2))
+        assert "depending on how the records lie" in ask(epsilon="0.05", methods=["sdahp"]).words()
+        assert "depending on" not in ask(epsilon="0.05", methods=["identity"]).words()
+
+    def test_a_method_that_is_ruined_by_other_data_is_not_advised(self):
+        found = ask(epsilon="0.05", methods=["identity", "uniform"], like="uniform")
+        assert [row.method for row in found.rows] == ["uniform", "identity"]
+        assert found.rows[0].high > 10 * found.rows[1].high
+        assert found.best.method == "identity"
+        assert "uniform is off by" in found.words() and "if the records lie otherwise" in found.words()
+        assert found.to_dict()["best"] == "identity"
+
+    def test_methods_far_from_the_best_have_no_range(self):
+        found = advise(32, records=1000, epsilon=1)
+        assert all(row.low is not None for row in found.rows[: advice._RANGED])
+        without = [row for row in found.rows if row.low is None]
+        assert without and all(row.high is None for row in without)
+        last = found.cells()[[row.method for row in found.rows].index(without[-1].method)]
+        assert last[-2:] == ("", "")
 
     def test_the_curve_falls(self):
         for row in ask(epsilon="0.1").rows[:2]:
@@ -206,7 +236,7 @@ def test_bad_domains(domain):
 class TestKept:
     def test_the_second_question_runs_nothing(self, cache, monkeypatch):
         first = [ask(epsilon="0.3"), ask(error=30)]
-        assert len(list(cache.iterdir())) == 1  # two questions about the same data
+        assert len(list(cache.iterdir())) == 2  # two questions about the same data; all shapes are the other
         monkeypatch.setattr(simulated_errors, "trials", lambda *a, **k: pytest.fail("it ran"))
         assert [ask(epsilon="0.3"), ask(error=30)] == first
 
@@ -219,7 +249,7 @@ class TestKept:
             {"max_contributions": 2},
         ):
             ask(epsilon=1, **more)
-        assert len(list(cache.iterdir())) == 5
+        assert len(list(cache.iterdir())) == 5 + 4  # of all shapes, whichever of them is assumed
 
     @pytest.mark.parametrize(
         "text",
@@ -234,11 +264,12 @@ class TestKept:
     )
     def test_a_broken_file_is_ignored_and_mended(self, cache, text):
         first = ask(epsilon=1)
-        (file,) = cache.iterdir()
-        good = file.read_text("utf-8")
-        file.write_text(text)
+        good = {file: file.read_text("utf-8") for file in cache.iterdir()}
+        assert len(good) == 2
+        for file in good:
+            file.write_text(text)
         assert ask(epsilon=1) == first
-        assert json.loads(file.read_text("utf-8")) == json.loads(good)
+        assert all(json.loads(f.read_text("utf-8")) == json.loads(was) for f, was in good.items())
 
     def test_a_place_that_takes_nothing_is_no_matter(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
@@ -291,6 +322,8 @@ class TestShown:
     def test_it_says_how_sure_it_is(self):
         clear = ask(epsilon=1, methods=["identity", "uniform"])
         assert "identity wins 24 of 24 runs" in clear.sure and "depends" not in clear.sure
+        alone = ask(epsilon="0.05", methods=["identity", "uniform"], like="uniform").sure
+        assert alone == "The error of identity does not depend on the data."
         assert "only method" in ask(epsilon=1, methods=["identity"]).sure
         assert "does not depend on the data" in clear.sure
         depends = ask(epsilon="0.05", methods=["identity", "sdahp"], records=100_000)
@@ -385,6 +418,25 @@ class TestBenchmark:
 
     def test_the_descriptions_are_those_of_the_shapes(self):
         assert set(benchmark.NEAREST.values()) <= set(dphist.shapes.SHAPES)
+
+    def test_a_range_that_does_not_hold_is_a_miss(self, monkeypatch):
+        case = benchmark.Case("flat", False, np.full(64, 100))
+        said = ask(epsilon="0.01", methods=["sdahp"], records=6400)
+        narrow = replace(said, rows=tuple(replace(r, low=r.error, high=r.error) for r in said.rows))
+        found = {}
+        for name, advised in {"held": said, "missed": narrow}.items():
+            monkeypatch.setattr(benchmark, "_questions", lambda *_, a=advised: [(case, a)])
+            rows = list(benchmark.stated({}))
+            (found[name], _) = (row for row in rows if row["name"] == "truth in the stated range")
+        assert (found["held"]["value"], found["held"]["pass"]) == (1, True)
+        assert (found["missed"]["value"], found["missed"]["pass"]) == (0, False)
+        assert "flat, 64 bins, epsilon 0.01, points: advised sdahp" in rows[0]["what"]
+
+    def test_wrong_parts_are_refused(self, tmp_path):
+        for name in benchmark.NEAREST:
+            (tmp_path / f"{name}.n4096.npy").touch()
+        with pytest.raises(UsageError, match="no part 'state'; there are ranks"):
+            benchmark.main(["--data", str(tmp_path), "--parts", "state"])
 
     @pytest.mark.slow
     def test_a_target_is_compared_with_the_truth(self, tmp_path, monkeypatch):

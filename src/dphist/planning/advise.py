@@ -10,7 +10,7 @@ import html
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,8 +26,9 @@ from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS, choose, make_pipeline, usual
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.plan import Bins, WorkloadLike, make_domain
-from dphist.planning.preview import patterns, short
+from dphist.planning.preview import Pattern, patterns, short
 from dphist.planning.ranking import competitive
+from dphist.planning.shapes import EXTREMES, RANGE
 from dphist.planning.shapes import USUAL as SHAPES
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.ledger import as_decimal, parse_epsilon
@@ -46,6 +47,8 @@ SLOW = choose(lambda m: m.cost == "slow")
 FIXED = choose(lambda m: not m.data_dependent)  # their errors do not depend on the data
 _CONTENDERS = 8  # number of methods that get more runs, after a few runs of all
 _SOLVED = 6  # number of methods for which the epsilon for an error is computed
+_RANGED = 4  # number of methods of which the error is simulated for every shape
+_FAR_OFF = 3  # times the least error of the best few for the hardest data: such a method is not advised
 _RIVALS = 4  # methods that may rank this high get more runs, until their error is known well
 LEAST, MOST = Fraction(1, 10**8), Fraction(1000)  # the search range of epsilon for an error
 _CLOSE = 0.03  # relative tolerance of the error that is asked for
@@ -59,6 +62,9 @@ class Expected:
     Args:
         epsilon: the budget in question, or the budget that the method needs for the error in question.
         error: the mean absolute error per query, in records, averaged over all trials.
+        low: the error for the easiest of many shapes, all of `dphist.shapes.RANGE` and what ``like`` says;
+            None for methods that are not among the best few.
+        high: the error for the hardest of them.
         least: the smallest error of a trial.
         most: the largest error of a trial.
         trials: the number of trials.
@@ -79,12 +85,16 @@ class Expected:
     competitive: bool
     shapes: tuple[tuple[str, float], ...] = field(repr=False)
     curve: tuple[tuple[float, float], ...] = field(repr=False)
+    low: float | None = None
+    high: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method,
             "epsilon": as_decimal(self.epsilon),
             "error": self.error,
+            "low": self.low,
+            "high": self.high,
             "least": self.least,
             "most": self.most,
             "trials": self.trials,
@@ -131,14 +141,18 @@ class Advice:
 
     @property
     def best(self) -> Expected:
-        """The recommended method: the first whose releases have confidence intervals, or else the first."""
-        return _with_intervals(self.rows)[0]
+        """The recommended method: the first that has intervals and is not far off if the data are hard.
+
+        Far off is more than three times the error that another of the best few has for the shape that is
+        hardest for it: what is assumed of the data may be wrong.
+        """
+        return _safe(_with_intervals(self.rows))[0]
 
     def table(self) -> str:
         """Return all rows as an aligned table.
 
         >>> print(advice.table().splitlines()[0])
-        method    epsilon  error per query  of a mean answer  least run  worst run
+        method    epsilon  error per query  of a mean answer  easy data  hard data
         """
         header, *rows = lines = [self.header(), *self.cells()]
         wide = [max(len(line[k]) for line in lines) for k in range(len(header))]
@@ -157,7 +171,7 @@ class Advice:
         >>> advice.header()[0]
         'method'
         """
-        return ("method", "epsilon", "error per query", "of a mean answer", "least run", "worst run")
+        return ("method", "epsilon", "error per query", "of a mean answer", "easy data", "hard data")
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the rows as text, cell by cell.
@@ -171,8 +185,8 @@ class Advice:
                 as_decimal(row.epsilon),
                 short(row.error),
                 self._share(row.error),
-                short(row.least),
-                short(row.most),
+                "" if row.low is None else short(row.low),
+                "" if row.high is None else short(row.high),
             )
             for row in self.rows
         ]
@@ -190,8 +204,9 @@ class Advice:
         best = self.best
         cost = f"epsilon {as_decimal(best.epsilon)}"
         share = f"{self._share(best.error)} of a mean answer"
-        off = f"{short(best.error)} records per query on average ({share})"
-        return f"Take {best.method} with {cost}: off by {off}. {self.sure} {self._bounding()}".rstrip()
+        off = f"{short(best.error)} records per query on average ({share}){_range(best)}"
+        sure = f"{self.sure}{_risk(self.rows, best)}"
+        return f"Take {best.method} with {cost}: off by {off}. {sure} {self._bounding()}".rstrip()
 
     def _bounding(self) -> str:
         """Return the warning about the bias of contribution bounding, which these errors do not include."""
@@ -354,9 +369,14 @@ def advise(
     named = methods is None or all(isinstance(m, str) for m in methods)
     study = SimulatedErrors(place, queries, many, at_most, pipelines, looks, named, progress)
     study.load_cache()
-    found = _rank_at_epsilon(study, budget) if budget is not None else _epsilon_for_error(study, target)
-    study.save_cache()
-    rows, sure, never = found
+    wide = _widened(study, looks, place)
+    wide.load_cache()
+    if budget is not None:
+        rows, sure, never = _rank_at_epsilon(study, wide, budget)
+    else:
+        rows, sure, never = _epsilon_for_error(study, wide, target)
+    for simulated in (study, wide):
+        simulated.save_cache()
     if methods is not None and budget is not None:
         sure += _same(study, rows, budget)
     return Advice(
@@ -373,6 +393,33 @@ def advise(
     )
 
 
+def _widened(study: SimulatedErrors, looks: Sequence[Pattern], place: Domain) -> SimulatedErrors:
+    """Return the study of the same question for many shapes, what was assumed of the data among them."""
+    named = [Pattern(name) for name in (EXTREMES if place.n > MANY_BINS else RANGE)]
+    known = {pattern.key: pattern for pattern in (*named, *looks)}
+    return study.about(tuple(known.values()))
+
+
+def _ranged(wide: SimulatedErrors, rows: Sequence[Expected]) -> tuple[Expected, ...]:
+    """Return the rows with the errors for the easiest and the hardest shape, of the best few."""
+    first = {row.method for chosen in (rows, _with_intervals(rows)) for row in chosen[:_RANGED]}
+    return tuple(_with_range(row, wide) if row.method in first else row for row in rows)
+
+
+def _with_range(row: Expected, wide: SimulatedErrors) -> Expected:
+    if row.method in FIXED:
+        return replace(row, low=row.error, high=row.error)
+    errors = [*wide.by_shape(row.method, row.epsilon, wide.many).values(), row.error]
+    return replace(row, low=min(errors), high=max(errors))
+
+
+def _range(row: Expected) -> str:
+    """Return in words how far the error depends on the data."""
+    if row.low is None or row.high is None or row.low == row.high:
+        return ""
+    return f", {short(row.low)} to {short(row.high)} depending on how the records lie"
+
+
 def _by_group(*, groups: GroupsLike | None, **options: Any) -> GroupedAdvice:
     from dphist.planning.grouped_advice import advise_groups
 
@@ -386,7 +433,14 @@ def _by_group(*, groups: GroupsLike | None, **options: Any) -> GroupedAdvice:
 Found = tuple[tuple[Expected, ...], str, tuple[tuple[str, float], ...]]
 
 
-def _rank_at_epsilon(study: SimulatedErrors, epsilon: Fraction) -> Found:
+def _said(study: SimulatedErrors, rows: tuple[Expected, ...], never: tuple[tuple[str, float], ...]) -> Found:
+    """Return the rows with what is to be said about the choice among them."""
+    able = _with_intervals(rows)
+    after = able[able.index(_safe(able)[0]) :]
+    return rows, _confidence_note(study, after) + _silent(rows), never
+
+
+def _rank_at_epsilon(study: SimulatedErrors, wide: SimulatedErrors, epsilon: Fraction) -> Found:
     """Rank the methods at one epsilon: all of them roughly, then the best of them closely."""
     rough = _ranked(study.pipelines, lambda m: study.mean(m, epsilon, study.few))
     near = _ranked(rough[:_CONTENDERS], lambda m: study.mean(m, epsilon, study.many))
@@ -406,10 +460,10 @@ def _rank_at_epsilon(study: SimulatedErrors, epsilon: Fraction) -> Found:
         _row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None, tied=m in tied)
         for m in close
     ]
-    return tuple(rows), _confidence_note(study, _with_intervals(rows)) + _silent(rows), ()
+    return _said(study, _ranged(wide, rows), ())
 
 
-def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
+def _epsilon_for_error(study: SimulatedErrors, wide: SimulatedErrors, target: float) -> Found:
     """Find the epsilon that each method needs for an error; the cheapest comes first."""
     nothing = study.without_data()
     if target >= nothing:
@@ -449,7 +503,7 @@ def _epsilon_for_error(study: SimulatedErrors, target: float) -> Found:
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
     least = reached[order[0]]
     rows = [_row(study, m, reached[m], study.many, around=least, tied=reached[m] == least) for m in order]
-    return tuple(rows), _confidence_note(study, _with_intervals(rows)) + _silent(rows), tuple(never.items())
+    return _said(study, _ranged(wide, rows), tuple(never.items()))
 
 
 def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
@@ -504,7 +558,7 @@ def _row(
     study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None, tied: bool
 ) -> Expected:
     """Return one method's expected error over ``runs``, with the curve around an epsilon if asked for."""
-    errors, looks = study.errors(method, epsilon, runs), len(study.looks)
+    errors = study.errors(method, epsilon, runs)
     steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
     along = (_round_epsilon(around or epsilon, k) for k in steps)
     curve = {e: study.mean(method, e, study.few) for e in along if LEAST <= e <= MOST}
@@ -521,7 +575,7 @@ def _row(
         trials=errors.size,
         intervals=study.has_intervals(method, epsilon),
         competitive=tied,
-        shapes=tuple((look.name, float(errors[k::looks].mean())) for k, look in enumerate(study.looks)),
+        shapes=tuple(study.by_shape(method, epsilon, runs).items()),
         curve=tuple(sorted((float(e), y) for e, y in curve.items())),
     )
 
@@ -550,10 +604,12 @@ def _same(study: SimulatedErrors, rows: Sequence[Expected], epsilon: Fraction) -
 
 def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     """Describe how clear the choice between the first and the second method is."""
-    if len(rows) == 1:
+    if len(study.pipelines) == 1:
         return "It was the only method compared."
-    best, next_ = rows[:2]
-    if best.epsilon != next_.epsilon:
+    best, next_ = rows[0], rows[min(1, len(rows) - 1)]
+    if best is next_:
+        note = ""
+    elif best.epsilon != next_.epsilon:
         more = float(next_.epsilon / best.epsilon)
         note = f"Next is {next_.method}, which needs {more:.3g} times the epsilon."
     else:
@@ -580,7 +636,7 @@ def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     others = [f"{method} for {shape}" for shape, method in winners.items() if method != best.method]
     if others and best.epsilon == next_.epsilon:
         note += f" It depends on the data: {', '.join(others)}. If you know more, say it with like."
-    return note
+    return note.lstrip()
 
 
 def _with_intervals(rows: Sequence[Expected]) -> list[Expected]:
@@ -588,9 +644,28 @@ def _with_intervals(rows: Sequence[Expected]) -> list[Expected]:
     return [row for row in rows if row.intervals] or list(rows)
 
 
+def _safe(rows: Sequence[Expected]) -> list[Expected]:
+    """Return the methods with a range that is not far above the least of all; all if none has a range."""
+    most = [row.high for row in rows if row.high is not None]
+    return [r for r in rows if r.high is not None and r.high <= _FAR_OFF * min(most)] or list(rows)
+
+
+def _risk(rows: Sequence[Expected], best: Expected) -> str:
+    """Describe what a better method would do on data that are not as assumed."""
+    first = _with_intervals(rows)[0]
+    if first is best or first.high is None or best.high is None:
+        return ""
+    if first.epsilon != best.epsilon:
+        gain = f"is {1 - float(first.epsilon / best.epsilon):.0%} cheaper"
+    else:
+        gain = f"is off by {1 - first.error / best.error:.0%} less"
+    worse = f"but by up to {short(first.high)} if the records lie otherwise"
+    return f" {first.method} {gain.replace('%', ' %')} on such data, {worse}."
+
+
 def _silent(rows: Sequence[Expected]) -> str:
     """Describe the gain of a better method without confidence intervals."""
-    first, best = rows[0], _with_intervals(rows)[0]
+    first, best = rows[0], _safe(_with_intervals(rows))[0]
     if first.intervals:
         return ""
     if first is best:

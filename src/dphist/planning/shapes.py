@@ -260,6 +260,22 @@ def _tail(n: int, source: np.random.Generator) -> Floats:
     return np.asarray((rise + 1e-4) * source.gamma(6, 1 / 6, n))
 
 
+def _jagged(n: int, source: np.random.Generator) -> Floats:
+    return np.asarray(source.gamma(1.5, 1, n) + 0.1)
+
+
+def _lone(n: int, source: np.random.Generator) -> Floats:
+    w = np.zeros(n)
+    w[source.choice(n, size=min(n, 5), replace=False)] = source.uniform(0.5, 1, min(n, 5))
+    return w
+
+
+def _rhythm(n: int, source: np.random.Generator) -> Floats:
+    beat = source.uniform(0, 1, 12) ** 3
+    level = 1 + 0.5 * np.sin(2 * np.pi * np.arange(n) / max(n, 2))
+    return np.asarray(beat[np.arange(n) % 12] * level + 1e-3)
+
+
 _ALL = (
     Shape("uniform", _uniform, "all bins equal", "the best case for grouping"),
     Shape("smooth", _smooth, "a few broad humps, such as ages", "census ages"),
@@ -272,6 +288,13 @@ _ALL = (
     Shape("hourly", _hourly, "peaks by hour and day, with bursts", "Search logs"),
     Shape("heaps", _heaps, "salaries, heaped on round amounts", "MD-Sal, IPUMS income, Wage-per-hour"),
     Shape("tail", _tail, "a quick rise and a long rough tail", "HepTh, Patent citations"),
+    Shape("jagged", _jagged, "no bin like its neighbours, none empty", "the worst case for grouping"),
+    Shape("lone", _lone, "all records in five bins", "a code that hardly anyone uses"),
+    Shape("rhythm", _rhythm, "a pattern that repeats every twelve bins", "months, hours of a timetable"),
 )
 SHAPES = {shape.name: shape for shape in _ALL}
 USUAL = ("smooth", "sparse", "early", "hourly", "heaps", "tail")  # where nothing is said about the data
+# From the easiest to the hardest: what the error of a method may be if nothing is known of the data.
+RANGE = ("lone", "uniform", "early", "sparse", "smooth", "steps", "power-sorted", "heaps", "ip", "hourly",
+         "rhythm", "tail", "power-shuffled", "jagged")  # fmt: skip
+EXTREMES = ("lone", "uniform", "power-shuffled", "jagged")  # of these, for very many bins

@@ -28,7 +28,7 @@ from dphist.steps.anchor import anchored
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
-_FORMAT = 3  # cache format: raise it when the file layout or a method changes
+_FORMAT = 4  # cache format: raise it when the file layout or a method changes
 
 
 class SimulatedErrors:
@@ -59,6 +59,11 @@ class SimulatedErrors:
         most = _MOST_LISTED if isinstance(queries, Ranges) else _MOST_RUNS
         self.most = self.many if isinstance(queries, Rectangles) or domain.n > MANY_BINS else most
 
+    def about(self, looks: tuple[Pattern, ...]) -> SimulatedErrors:
+        """Return the same methods and queries on other patterns of data."""
+        asked = self._domain, self._queries, self._records, self._sensitivity, self.pipelines
+        return SimulatedErrors(*asked, looks, self._named, self._say)
+
     @property
     def finest(self) -> float:
         """The smallest error that a few runs can measure: about twenty bins must be off by a record."""
@@ -88,6 +93,11 @@ class SimulatedErrors:
     def mean(self, method: str, epsilon: Fraction, runs: int) -> float:
         """Return the error averaged over the first runs."""
         return float(self.errors(method, epsilon, runs).mean())
+
+    def by_shape(self, method: str, epsilon: Fraction, runs: int) -> dict[str, float]:
+        """Return the error for each pattern of data, averaged over the first runs."""
+        errors, looks = self.errors(method, epsilon, runs), len(self.looks)
+        return {look.name: float(errors[k::looks].mean()) for k, look in enumerate(self.looks)}
 
     def doubt(self, method: str, epsilon: Fraction, runs: int | None = None) -> float:
         """Return the standard error of the mean, without the variance between shapes."""
