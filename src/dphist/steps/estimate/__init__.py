@@ -1,5 +1,6 @@
-"""Step 4: a value for every bin, from group means, trees, transforms, grids, or multiplicative weights."""
+"""Step 4: a value for every bin, from group means, averages over partitions, trees, transforms, grids, or multiplicative weights."""
 
+from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
 from dphist.steps.estimate.iterative import Mwem
 from dphist.steps.estimate.means import FineMeans, GroupMeans, LeastSquares, RoughMeans, WeightedMeans
@@ -8,6 +9,7 @@ from dphist.steps.estimate.trees import Hats, Tree, WorkloadTree
 
 __all__ = [
     "AdaptiveGrid",
+    "Averaged",
     "Efpa",
     "FineMeans",
     "GroupMeans",

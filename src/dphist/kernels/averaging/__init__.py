@@ -1,0 +1,1 @@
+"""Loops that average estimates over many partitions."""
