@@ -356,7 +356,7 @@ _METHODS = (
         _SORTAKI, lambda d: _along(d, replace(_BEST_WEIGHTED, penalty="cautious"), _WEIGHTED, F("0.98")),
         cost="slow", time="near-linear", intervals="exact", usual=_LINES),
     _runs("average", "Noise on every bin, averaged over all dyadic partitions, quadtrees on grids (ours).",
-        "dphist 2026; after Willems, Shtarkov, Tjalkens, IEEE Trans. Inf. Theory 1995 (context-tree weighting)",
+        "dphist 2026; after Willems, Shtarkov, Tjalkens, IEEE Trans. Inf. Theory 1995 (tree weighting)",
         lambda d: Pipeline(estimate=estimate.Averaged()), intervals="exact", usual=_BOTH),
     _runs("s1", "Private L1 partition over all intervals; one mean per group.",
         _ENGINEERING, lambda d: _smoothed(d, _S1, _MEANS), suits=_SHORT, **_ALL_INTERVALS),

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 
-# Chosen on seven public histograms of 4,096 bins (DPBench) and on made-up shapes, half of all that were tried.
+# Chosen on seven public histograms of 4,096 bins (DPBench) and twelve made-up shapes: see docs/constants.md.
 SPIKE = 0.5  # how likely an even block is empty
 LOCAL, TAIL = 0.5, 0.5  # the part of the heavy tail in the prior of a level, and its exponent
 OUTLIERS, FAR = 0.05, (2.0, 6.0, 20.0, 60.0, 200.0, 600.0)  # how many bins lie apart, and how far
@@ -49,13 +49,13 @@ _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
 _GOLDEN, _PLASTIC = 0.6180339887498949, (0.7548776662466927, 0.5698402909980532)
 _HEIGHT = 64  # more levels than any tree has
-_SMALL = 1e-4  # parts of a block whose bins differ below this are left at the noisy counts
+_SMALL = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
 
 
 class Tables(NamedTuple):
     """Logarithms of likelihoods, and how far a bin lies from the level on average, by its noisy distance.
 
-    Outliers have a row in steps of the root of the distance, dispersed bins of each scale a row in even steps.
+    Outliers have a row in steps of the distance's root, dispersed bins of each scale a row in even steps.
     """
 
     far: Floats
@@ -76,14 +76,14 @@ def dyadic_average(
     step: float = 1.0,
     shifts: int = 8,
 ) -> tuple[Floats, Floats]:
-    """Return the average of every bin over all dyadic partitions, never negative, and its posterior deviation.
+    """Return every bin's average over all dyadic partitions, never negative, and its posterior deviation.
 
     Args:
         noisy: counts with independent Laplace noise.
         scale: of that noise.
         shape: rows and columns of a grid whose cells are given row by row; None for a line.
         prior: counts of the same bins that are believed to have their shape, at least here and there.
-        step: of the lattice on which the counts lie. Averages within a quarter of it are the counts themselves.
+        step: of the lattice on which the counts lie; counts that move by a quarter of it or less stay.
         shifts: the most trees.
     """
     counts = np.ascontiguousarray(noisy, dtype=np.float64)
@@ -160,7 +160,8 @@ def next_odds(taken: Floats) -> Floats:
     common = np.zeros(taken.shape[1], bool)
     common[SPLIT] = common[1::WAYS] = True
     counts = taken + np.where(common, 1.0, 0.1)
-    return np.clip(counts / counts.sum(axis=1, keepdims=True), np.where(common, 0.02, 0.001), 0.98)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return np.asarray(np.clip(shares, np.where(common, 0.02, 0.001), 0.98))
 
 
 def _averaged(found: _Explained, odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
@@ -204,7 +205,7 @@ def between(r: float, gap: Floats) -> tuple[Floats, Floats]:
     The true distance u has the Laplace law of scale r, the noise that of scale 1: integrals over u of
     exp(-|u| / r - |gap - u|) / 2r and of u times it, from -infinity to 0, to gap, to infinity.
     """
-    r = r if abs(r - 1) > 1e-3 else 1.001  # the limit, near enough
+    r = r if abs(r - 1) > 1e-4 else 1.0001  # the limit, near enough
     out, inside = 1 + 1 / r, 1 / r - 1
     noise, prior = np.exp(-gap), np.exp(-gap / r)
     below, above = noise / out, prior / out
@@ -440,21 +441,21 @@ def _evidence(
 def _read(row: Floats, place: float) -> float:
     """Return the entry of a table between two of its steps; past its end the last step goes on."""
     k = int(min(place, _CELLS + 0.0))
-    return row[k] + (place - k) * (row[k + 1] - row[k])
+    return float(row[k] + (place - k) * (row[k + 1] - row[k]))
 
 
 @kernel
 def _far(row: Floats, gap: float) -> float:
-    """Return the log likelihood of a bin at a distance if some are outliers, by a power law past the table."""
+    """Return a bin's log likelihood by its distance if some are outliers, a power law past the table."""
     place = _CELLS / _TOP * math.sqrt(gap)
     if place >= _CELLS:
-        return row[_CELLS] - 3 * math.log(place / _CELLS)
+        return float(row[_CELLS] - 3 * math.log(place / _CELLS))
     return _read(row, place)
 
 
 @kernel
 def _upward(offset: Ints, first: Ints, evidence: Floats, log_odds: Floats, post: Floats) -> float:
-    """Return the log evidence of all partitions; write how likely a node is split or explained in each way."""
+    """Return the log evidence of all partitions; write how likely a node is split, or taken in each way."""
     below = np.zeros(evidence.shape[1])
     for leaf in range(offset[1] - 1):
         below[leaf], post[1, leaf] = evidence[0, leaf], 1.0
@@ -477,7 +478,7 @@ def _upward(offset: Ints, first: Ints, evidence: Floats, log_odds: Floats, post:
             for way in range(ways.size):
                 post[way, node] = ways[way] / total
             below[node] = most + math.log(total)
-    return below[offset[-2]]
+    return float(below[offset[-2]])
 
 
 @kernel

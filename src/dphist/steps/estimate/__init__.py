@@ -1,4 +1,4 @@
-"""Step 4: a value for every bin, from group means, averages over partitions, trees, transforms, grids, or multiplicative weights."""
+"""Step 4: a value for every bin: group means, averages, trees, transforms, grids, multiplicative weights."""
 
 from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
