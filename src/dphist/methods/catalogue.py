@@ -23,6 +23,7 @@ from dphist.steps.partition import formulas
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
+_ALONE = 256  # bins up to which `dawa3` groups none: averages over all of them have less error
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 
@@ -209,6 +210,17 @@ def _dawa2(domain: Domain) -> Pipeline:
         partition=partition.Splits(),
         estimate=estimate.Hats(),
         split=Split(partition=F("0.15"), estimate=F("0.85")),
+    )
+
+
+def _dawa3(domain: Domain) -> Pipeline:
+    if domain.n <= _ALONE:
+        return _tree(domain, estimate.AveragedTree())
+    return Pipeline(
+        order=_line(domain),
+        partition=partition.Splits(halved=True),
+        estimate=estimate.AveragedTree(),
+        split=Split(partition=F("0.12"), estimate=F("0.88")),
     )
 
 
@@ -400,6 +412,8 @@ _METHODS = (
         _DAWA, lambda d: _smoothed(d, _S1, estimate.WorkloadTree()), **_ALL_INTERVALS),
     _runs_tree("dawa2", "DAWA's idea with splits from the root down, then hats or a tuned tree (ours).",
         _DAWA, _dawa2, usual=_BOTH),
+    _runs_tree("dawa3", "As dawa2, each group halved, one tree or hats, averaged over all prunings (ours).",
+        _DAWA, _dawa3, usual=_BOTH),
     _runs_tree("partition+uniform", "DAWA's partition, a binary tree with even budgets.",
         _DAWA, lambda d: _smoothed(d, _SA, _EVEN)),
     _runs_tree("partition+geometric",

@@ -1,6 +1,7 @@
 """Step 4: a value for every bin: group means, averages, trees, transforms, grids, multiplicative weights."""
 
 from dphist.steps.estimate.averaged import Averaged
+from dphist.steps.estimate.averaged_trees import AveragedTree
 from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
 from dphist.steps.estimate.iterative import Mwem
 from dphist.steps.estimate.means import FineMeans, GroupMeans, LeastSquares, RoughMeans, WeightedMeans
@@ -10,6 +11,7 @@ from dphist.steps.estimate.trees import Hats, Tree, WorkloadTree
 __all__ = [
     "AdaptiveGrid",
     "Averaged",
+    "AveragedTree",
     "Efpa",
     "FineMeans",
     "GroupMeans",

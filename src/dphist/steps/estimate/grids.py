@@ -160,7 +160,7 @@ def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Frac
 
     groups = Groups(np.arange(order.size + 1), order)
     weights = trees.level_weights(tree, ratio=ratio)
-    found = measured_tree(curator, groups, tree, weights, share=share, pruned=False)
+    found = measured_tree(curator, groups, tree, weights, share=share, pruned=False)[0]
     plain = trees.make_tree(tree.k, tree.branching)
     if np.array_equal(plain.lo, tree.lo) and np.array_equal(plain.hi, tree.hi):
         return found

@@ -12,12 +12,13 @@ import numpy as np
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.domain.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
 from dphist.errors import UsageError
-from dphist.privacy.curator import Curator
+from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
 from dphist.uncertainty.models import HatTotals, TreeTotals
 
 if TYPE_CHECKING:
     from dphist.kernels.trees import tree as trees
+    from dphist.kernels.trees.hats_fit import HatsError
 
 _RESERVE = 0.02
 _MOST_COMPARED = 1 << 16  # bins up to which hats are compared with the tuned tree: half a second
@@ -58,7 +59,7 @@ class Tree(Step):
         else:
             tree = trees.make_tree(groups.k, self.branching)
         weights = trees.level_weights(tree, ratio=self.ratio, root=self.root)
-        return measured_tree(curator, groups, tree, weights, share=share, pruned=self.pruned)
+        return measured_tree(curator, groups, tree, weights, share=share, pruned=self.pruned)[0]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class WorkloadTree(Step):
         from dphist.kernels.trees import tuning
 
         tree = trees.make_tree(groups.k, self.branching)
-        asked = {"ranges": "all-ranges", "prefixes": "prefixes"}.get(self.queries) or _queries(
+        asked = {"ranges": "all-ranges", "prefixes": "prefixes"}.get(self.queries) or queries_of(
             workload, groups
         )
         if self.weights == "greedy":
@@ -102,7 +103,7 @@ class WorkloadTree(Step):
         else:
             # A small share goes to groups that no query of the workload separates: other queries may.
             weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
-        return measured_tree(curator, groups, tree, weights, share=share, pruned=False)
+        return measured_tree(curator, groups, tree, weights, share=share, pruned=False)[0]
 
 
 @dataclass(frozen=True)
@@ -121,23 +122,36 @@ class Hats(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        kinds: dict[type[Workload], str] = {AllRanges: "all-ranges", Prefixes: "prefixes"}
-        queries, n = kinds.get(type(workload)), groups.n
-        # A record has weight 2^12 in the queries, so their noise is that much wider.
-        too_wide = curator.scale(share) * 2.0**12 > WIDEST_SCALE
-        fits = n >= 32 and groups.are_singletons and groups.order is None and not too_wide
-        if fits and queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
-            queries = "all-ranges" if _hats_win(workload) else None
-        if queries is None or not fits:
+        queries = hats_for(curator, groups, workload, share=share)
+        if queries is None:
             tree = WorkloadTree(weights="tuned")
             return replace(tree(curator, rough, groups, workload, share=share), by=tree)
-        from dphist.kernels.trees import hats, hats_fit
-        from dphist.privacy import queries as private
+        return measured_hats(curator, queries, share=share)[0]
 
-        noisy = curator.measure_linear(private.Hats(n, queries), share=share)
-        scale = float(np.max(noisy.scale))
-        error = hats_fit.hats_error(hats.fitted_hats(n, queries), variance(scale))
-        return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale))
+
+def hats_for(curator: Curator, groups: Groups, workload: Workload, *, share: Fraction) -> str | None:
+    """Return the queries for which hats answer a workload better than the tuned tree; None if none do."""
+    kinds: dict[type[Workload], str] = {AllRanges: "all-ranges", Prefixes: "prefixes"}
+    queries, n = kinds.get(type(workload)), groups.n
+    # A record has weight 2^12 in the queries, so their noise is that much wider.
+    too_wide = curator.scale(share) * 2.0**12 > WIDEST_SCALE
+    if n < 32 or not groups.are_singletons or groups.order is not None or too_wide:
+        return None
+    if queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
+        return "all-ranges" if _hats_win(workload) else None
+    return queries
+
+
+def measured_hats(curator: Curator, queries: str, *, share: Fraction) -> tuple[Estimated, HatsError]:
+    """Return what bins and triangles say of every bin, and the law of its noise."""
+    from dphist.kernels.trees import hats, hats_fit
+    from dphist.privacy import queries as private
+
+    n = curator.domain.n
+    noisy = curator.measure_linear(private.Hats(n, queries), share=share)
+    scale = float(np.max(noisy.scale))
+    error = hats_fit.hats_error(hats.fitted_hats(n, queries), variance(scale))
+    return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale)), error
 
 
 def _hats_win(workload: Ranges) -> bool:
@@ -154,8 +168,11 @@ def _hats_win(workload: Ranges) -> bool:
 
 def measured_tree(
     curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction, pruned: bool
-) -> Estimated:
-    """Return what a tree of noisy totals says of every bin: budgets in exact integers, then least squares."""
+) -> tuple[Estimated, Noisy]:
+    """Return what a tree of noisy totals says of every bin, and these totals.
+
+    The budgets are exact integers; least squares makes the totals agree.
+    """
     from dphist.kernels.trees import tree as trees
 
     # A node with so little of the budget would be noise alone, and wider than the sampler draws.
@@ -166,10 +183,10 @@ def measured_tree(
     noisy = curator.measure_ranges(groups, tree.lo, tree.hi, parts=parts, whole=trees.WHOLE, share=share)
     totals = trees.least_squares(tree, noisy.values, noisy.variance)
     error = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale))
-    return Estimated(groups.means(totals), error)
+    return Estimated(groups.means(totals), error), noisy
 
 
-def _queries(workload: Workload, groups: Groups) -> str | tuple[Ints, Ints]:
+def queries_of(workload: Workload, groups: Groups) -> str | tuple[Ints, Ints]:
     """Return a workload as ranges of the bins in the groups' order."""
     if isinstance(workload, Points):
         return "points"

@@ -1,0 +1,225 @@
+"""Averages of a least squares estimate over shifted binary trees and all their prunings.
+
+A node's contrast is the estimate of D = T_left - a T, see ``offsets.py``. Its variance is known exactly; the
+contrasts of one tree are taken to be independent and normal, which decides how well the average does and not
+what any interval says. From the leaves up, each node gets the evidence for being uniform and for being
+divided; from the root down, its mean given both. That is O(n) for each tree, and the mean over several trees,
+each shifted against the others, has no steps at fixed places.
+
+Node J of height h of the tree with shift s has the bins J 2^h - s to (J + 1) 2^h - s - 1, as far as they
+exist, and the children 2J and 2J + 1 of height h - 1. A node with one child is that child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.errors import UsageError
+from dphist.kernels import kernel
+from dphist.kernels.averaging.offsets import (
+    COUNTED,
+    HIGH,
+    HIGH_GAIN,
+    KEPT,
+    LEFT,
+    LOW,
+    LOW_GAIN,
+    PARTS,
+    RIGHT,
+    Prior,
+    count,
+    decided,
+    expected,
+    keep,
+    mixed,
+    trend,
+)
+
+_LEARNING, _AVERAGED = 2, 8  # trees from which the prior is learnt, and trees of which the mean is taken
+_SAMPLE = 32  # nodes of one height whose variances are worked out; those of the others are their mean
+_ONLY = -1.0  # marks a node with one child, instead of a probability
+_GOLDEN = 0.6180339887498949  # its multiples are spread evenly, however many there are
+
+
+def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> Floats:
+    """Return non-negative bins: O(n) for each tree, besides a few hundred variances.
+
+    Args:
+        x: the bins by least squares.
+        variances: of the sums of x over the bins lo[i] to hi[i] - 1, for arrays lo and hi.
+    """
+    if x.ndim != 1 or not x.size or not np.isfinite(x).all():
+        raise UsageError("averaging needs finite estimates of one bin or more.")
+    n = x.size
+    span = 1 << (n - 1).bit_length()
+    sums = _prefix_sums(x)
+    prior = Prior.first(span.bit_length() + 1)
+    scales, total = sums, np.zeros(n)
+    for i in range(_LEARNING + _AVERAGED):
+        shift = round(span * (i * _GOLDEN % 1.0))
+        whole, edges = contrast_variances(n, shift, variances)
+        counted = np.zeros((prior.empty.size if i < _LEARNING else 0, COUNTED))
+        made = _tree(sums, scales, shift, whole, edges, prior.empty, prior.mixture, counted)
+        if i < _LEARNING:
+            prior = Prior.learnt(counted)
+        else:
+            total += made
+        scales = _prefix_sums(made)
+    return total / _AVERAGED
+
+
+def _prefix_sums(x: Floats) -> Floats:
+    return np.concatenate(([0.0], np.cumsum(x)))
+
+
+def contrast_variances(
+    n: int, shift: int, variances: Callable[[Ints, Ints], Floats]
+) -> tuple[Floats, Floats]:
+    """Return the variance of a whole node's contrast for each height, and those of the first and last node.
+
+    Whole nodes of one height have nearly equal ones; only the first and the last node can be cut off.
+    """
+    heights = (1 << (n - 1).bit_length()).bit_length() + 1
+    place, lows, middles, highs = [], [], [], []
+    for h in range(1, heights):
+        first, last = shift >> h, (n - 1 + shift) >> h
+        begin, end = -(-shift >> h), (n + shift) >> h  # the whole ones
+        some = np.unique(np.linspace(begin, end - 1, _SAMPLE if end > begin else 0).astype(np.int64))
+        for kind, nodes in enumerate((np.array([first]), np.array([last]), some)):
+            low = np.maximum((nodes << h) - shift, 0)
+            middle = (nodes << h) + (1 << (h - 1)) - shift
+            high = np.minimum(((nodes + 1) << h) - shift, n)
+            divided = (low < middle) & (middle < high)
+            place.append(np.full(int(divided.sum()), 3 * h + kind))
+            lows.append(low[divided])
+            middles.append(middle[divided])
+            highs.append(high[divided])
+    at, low, middle, high = (
+        np.concatenate([np.empty(0, np.int64), *a]) for a in (place, lows, middles, highs)
+    )
+    one, two, both = (variances(a, b) for a, b in ((low, middle), (middle, high), (low, high)))
+    part = (middle - low) / np.maximum(high - low, 1)
+    # Var(T_left - a T), with the covariance of the children from the variance of their sum
+    found = (1.0 - part) * one + part * two - part * (1.0 - part) * both
+    found = np.maximum(found, 1e-12 * (one + two))
+    mean = np.bincount(at, found, minlength=3 * heights) / np.maximum(
+        np.bincount(at, minlength=3 * heights), 1
+    )
+    mean = mean.reshape(heights, 3)
+    return np.ascontiguousarray(mean[:, 2]), np.ascontiguousarray(mean[:, :2])
+
+
+@kernel
+def _tree(
+    sums: Floats,
+    scales: Floats,
+    shift: int,
+    whole: Floats,
+    edges: Floats,
+    empty: Floats,
+    mixture: Floats,
+    counted: Floats,
+) -> Floats:
+    """Return the mean of every bin over the prunings of one tree.
+
+    Args:
+        sums: of the estimates up to each bin.
+        scales: of an earlier result, up to each bin; the prior's standard deviations are relative to it.
+        whole: the variance of a whole node's contrast, for each height.
+        edges: of the first and the last node of each height.
+        counted: what `Prior.learnt` learns from is added to this, or to nothing if it is empty.
+    """
+    n, heights = sums.size - 1, whole.size
+    begin = np.zeros(heights + 1, np.int64)  # where the nodes of each height are kept; bins are not
+    for h in range(1, heights):
+        begin[h + 1] = begin[h] + ((n - 1 + shift) >> h) - (shift >> h) + 1
+    kept = np.empty((begin[heights], KEPT))
+    posterior = np.empty(PARTS)
+    # Up: the log evidence for a uniform node, and for a node of which nothing is known.
+    even, any_way, inside = np.zeros(n), np.zeros(n), np.diff(sums)
+    for h in range(1, heights):
+        first, nodes = shift >> h, begin[h + 1] - begin[h]
+        even_now, any_now, inside_now = np.empty(nodes), np.empty(nodes), np.empty(nodes)
+        divided, one_side = np.log(1.0 - 2.0 * empty[h]), np.log(empty[h])
+        for j in range(nodes):
+            own = kept[begin[h] + j]
+            left = 2 * (first + j) - (shift >> (h - 1))
+            right = left + 1
+            if left < 0 or right >= any_way.size:
+                only = right if left < 0 else left
+                even_now[j], any_now[j], inside_now[j] = even[only], any_way[only], inside[only]
+                own[RIGHT] = _ONLY
+                continue
+            offset, part, scale, drift, v = _contrast(sums, scales, shift, whole, edges, h, first + j)
+            one = offset + part * scale
+            two = scale - one
+            even_now[j] = even[left] + even[right] - 0.5 * (offset * offset / v + np.log(v))
+            density = mixed(mixture[h], offset, v, one, v, two, v, scale, drift, posterior)
+            keep(posterior, v, scale, drift, own)
+            emptied = one_side - 0.5 * np.log(v)
+            any_now[j] = decided(
+                divided + density + any_way[left] + any_way[right],
+                emptied - 0.5 * one * one / v + even[left] + any_way[right],
+                emptied - 0.5 * two * two / v + any_way[left] + even[right],
+                own,
+            )
+            low, high = max(((first + j) << h) - shift, 0), min(((first + j + 1) << h) - shift, n)
+            inside_now[j] = _from_inside(
+                own, sums[high] - sums[low], offset, part, inside[left], inside[right]
+            )
+            if counted.size:
+                count(own, posterior, counted[h])
+        even, any_way, inside = even_now, any_now, inside_now
+    # Down: the means of the totals.
+    total = np.array([max(inside[0], 0.0)])
+    for h in range(heights - 1, 0, -1):
+        first = shift >> h
+        total_now = np.empty(n if h == 1 else begin[h] - begin[h - 1])
+        for j in range(total.size):
+            own = kept[begin[h] + j]
+            left = 2 * (first + j) - (shift >> (h - 1))
+            if own[RIGHT] == _ONLY:
+                total_now[max(left, 0)] = total[j]
+                continue
+            offset, part, _, _, _ = _contrast(sums, scales, shift, whole, edges, h, first + j)
+            total_now[left] = expected(own, offset, part, total[j])
+            total_now[left + 1] = total[j] - total_now[left]
+        total = total_now
+    return total
+
+
+@kernel
+def _from_inside(kept: Floats, total: float, offset: float, part: float, left: float, right: float) -> float:
+    """Return the estimate of a node's total that the division of its bins suggests.
+
+    Beside a child that is empty, or nearly so, the other one's estimate is that of both, and has less noise.
+    """
+    one = max(part * total + offset, 0.0)
+    two = max((1.0 - part) * total - offset, 0.0)
+    apart = (1.0 - kept[LOW] - kept[HIGH]) * total
+    apart += kept[LOW] * right + kept[LOW_GAIN] * one + kept[HIGH] * left + kept[HIGH_GAIN] * two
+    return float((1.0 - kept[LEFT] - kept[RIGHT]) * apart + kept[LEFT] * right + kept[RIGHT] * left)
+
+
+@kernel
+def _contrast(
+    sums: Floats, scales: Floats, shift: int, whole: Floats, edges: Floats, h: int, node: int
+) -> tuple[float, float, float, float, float]:
+    """Return a node's contrast, its left child's part of the bins, its scale, its trend and the variance."""
+    n = sums.size - 1
+    begin = (node << h) - shift
+    middle, end = begin + (1 << (h - 1)), begin + (1 << h)
+    low, high = max(begin, 0), min(end, n)
+    part = (middle - low) / (high - low)
+    offset = sums[middle] - sums[low] - part * (sums[high] - sums[low])
+    scale = max(scales[high] - scales[low], 0.0)
+    if begin < 0 or end > n:
+        return offset, part, scale, 0.0, edges[h, 0 if begin < 0 else 1]
+    before, after = 2 * low - high, 2 * high - low
+    if before < 0 or after > n:
+        return offset, part, scale, 0.0, whole[h]
+    drift = trend(scales[low] - scales[before], scale, scales[after] - scales[high])
+    return offset, part, scale, drift, whole[h]
