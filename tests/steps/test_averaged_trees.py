@@ -1,0 +1,109 @@
+"""Groups cut in halves, trees and hats averaged, and the method that is made of both."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.domain.workload import make_workload
+from dphist.kernels.trees import tree as trees
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.steps import estimate, partition
+from dphist.steps.partition import private
+from dphist.uncertainty.models import HatTotals, TreeTotals
+
+
+def curator(x, *, epsilon="1", seed=0):
+    domain = Domain(tuple(Integers(0, n - 1) for n in np.shape(x)))
+    return Curator.simulated(Counts(np.asarray(x), domain), epsilon=Fraction(epsilon), seed=seed)
+
+
+def values(x, *, method="dawa3", spec="ranges", **given):
+    made = curator(x, **given)
+    queries = make_workload(spec, made.domain)
+    groups, found = make_pipeline(method, made.domain, queries).values(made, queries)
+    return groups, found, made
+
+
+class TestHalves:
+    @pytest.mark.parametrize("n", [1, 2, 3, 5, 16, 17, 21, 64, 100, 257])
+    def test_every_group_is_cut_where_a_binary_tree_cuts(self, n):
+        for size in (1, 4, 16, 64, 256):
+            groups = Groups(np.append(np.arange(0, n, size), n))
+            halves = private._halved(groups)
+            tree = trees.pruned_tree(halves.starts)  # which refuses groups that are not its nodes
+            assert tree.k == groups.k + (groups.sizes > 1).sum()
+            assert set(groups.starts) <= set(halves.starts)
+
+    def test_the_order_is_kept(self):
+        order = np.array([3, 1, 0, 2])
+        halves = private._halved(Groups(np.array([0, 4]), order))
+        assert halves.starts.tolist() == [0, 2, 4] and halves.order.tolist() == [3, 1, 0, 2]
+
+    def test_groups_are_halves_of_what_splits_find(self):
+        x = np.repeat([5, 900, 0, 40], 256)
+        one, two = (
+            partition.Splits(halved=halved)(
+                curator(x), None, None, share=Fraction(1, 8), later=Fraction(7, 8)
+            )
+            for halved in (False, True)
+        )
+        assert np.array_equal(private._halved(one).starts, two.starts) and two.k > one.k
+
+    def test_many_groups_become_single_bins(self):
+        x = np.arange(1024) * 7919 % 13 * 10**6 * (np.arange(1024) < 700)
+        given = {"share": Fraction(1, 8), "later": Fraction(7, 8)}
+        plain = partition.Splits()(curator(x), None, None, **given)
+        assert 0.4 * 1024 < private._halved(plain).k and not plain.are_singletons
+        assert partition.Splits(halved=True)(curator(x), None, None, **given).are_singletons
+
+
+class TestAverages:
+    def test_hats_are_measured_as_ever_and_averaged_then(self):
+        x = np.where(np.arange(200) < 30, 40, 0)
+        _, found, made = values(x, epsilon="0.1")
+        _, plain, other = values(x, epsilon="0.1", method="hats")
+        assert np.array_equal(found.measured, plain.values) and isinstance(found.error, HatTotals)
+        assert made.spent == other.spent
+        assert np.abs(found.values - x).mean() < 0.5 * np.abs(plain.values - x).mean()
+
+    def test_trees_are_cut_off_at_the_groups(self):
+        x = np.repeat([5, 900, 0, 40], 256)
+        groups, found, _ = values(x)
+        assert isinstance(found.error, TreeTotals) and found.error.pruned and 1 < groups.k < 100
+        for each in (found.values, found.measured):
+            assert np.allclose(each, groups.means(groups.totals(each)))
+
+    def test_groups_that_are_no_nodes_have_a_tree_of_their_own(self):
+        groups, made = Groups(np.array([0, 3, 4, 10])), curator(np.arange(10))
+        queries = make_workload("ranges", made.domain)
+        found = estimate.AveragedTree()(made, None, groups, queries, share=Fraction(1))
+        assert not found.error.pruned and np.isfinite(found.values).all()
+
+    @pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 300])
+    @pytest.mark.parametrize("epsilon", ["1/1000000000", "1", "1000000"])
+    @pytest.mark.parametrize("spec", ["ranges", "prefixes", "points"])
+    def test_any_size_and_budget(self, n, epsilon, spec):
+        for x in (np.zeros(n, dtype=np.int64), np.full(n, 1 << 42), np.arange(n) % 7):
+            _, found, made = values(x, epsilon=epsilon, spec=spec)
+            assert np.isfinite(found.values).all() and (found.values >= 0).all()
+            assert np.isfinite(found.measured).all()
+            assert sum(part.share for part in made.spent) == 1
+            if epsilon == "1000000":
+                assert np.abs(found.values - x).max() <= 0.5
+
+    def test_grids_go_along_a_curve(self):
+        x = np.zeros((20, 20), dtype=np.int64)
+        x[3:9, 4:11] = 300
+        groups, found, _ = values(x, spec="rectangles:50")
+        assert groups.order is not None and found.values.shape == (400,) and (found.values >= 0).all()
+
+    def test_few_bins_are_not_grouped(self):
+        for n, grouped in ((256, False), (257, True)):
+            made = make_pipeline("dawa3", Domain((Integers(0, n - 1),)))
+            assert (made.with_intervals().calibrate > 0) == grouped
+            assert isinstance(made.partition, partition.Splits) == grouped
