@@ -165,7 +165,7 @@ def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
     scales = np.array(dyadic.SCALES)
     moving = int((scales < min(dyadic.MOVED, 1 + dyadic.MOVED_STEPS * scale / step)).sum())
     odds = dyadic.first_odds(len(shapes))
-    trees = 1 if n == 1 else max(min(shifts, 2), min(shifts, dyadic.MANY // n))
+    trees = 1 if n == 1 else max(1, min(shifts, dyadic.MANY // n))
     parts = []
     for k in range(trees):
         tree = Tree(noisy / scale, shapes, places(n, shape, k), dyadic._tables(moving))

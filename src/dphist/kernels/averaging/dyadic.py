@@ -40,8 +40,9 @@ MOVED, MOVED_STEPS = 4.0, 1.4  # dispersed bins of less than this scale, or step
 SMALLEST, LARGEST = 2, 10  # levels whose blocks may have outliers or be dispersed
 SHARPNESS = 32.0  # nats of evidence, for each bin, by which a tree's weight is multiplied
 ROUNDS = 2  # of expectation maximisation
+LEARN, LEARN_BLOCK = 1 << 16, 1 << 12  # of more bins, blocks of so many are learnt from
 MEDIANS = 32  # larger blocks have their level by one Newton step from their halves'
-MANY = 1 << 18  # bins times trees: more bins have fewer trees, and never fewer than two
+MANY = 1 << 19  # bins times trees: more bins have fewer trees
 
 WAYS = 3  # even, outliers, dispersed
 SPLIT = 0  # the column of splits among the odds; way k about shape s has column 1 + 3 s + k
@@ -92,11 +93,11 @@ def dyadic_average(
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     odds = first_odds(len(shapes))
     moved, square, weight, best = np.zeros(n), np.zeros(n), 0.0, 0.0
-    for tree in range(max(min(shifts, 2), min(shifts, MANY // n)) if n > 1 else 1):
+    for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
         found = _explain(z[order], shapes[:, order], keys, tables)
-        for _ in range(ROUNDS if tree == 0 else 0):
-            odds = _learn(found, odds)
+        if tree == 0:
+            odds = _learn(found if n <= LEARN else _sample(found, tables), odds)
         evidence, change, changes = _averaged(found, odds, tables)
         best = evidence if tree == 0 else best
         part = math.exp(min(max((evidence - best) * min(1.0, SHARPNESS / n), -60.0), 60.0))
@@ -146,13 +147,23 @@ def first_odds(shapes: int) -> Floats:
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
+def _sample(found: _Explained, tables: Tables) -> _Explained:
+    """Return blocks of many bins, far apart, as one line: enough to learn from."""
+    n, blocks = found.z.size, LEARN // LEARN_BLOCK
+    begin = np.arange(blocks) * (n - LEARN_BLOCK) // (blocks - 1) // LEARN_BLOCK * LEARN_BLOCK
+    bins = (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
+    return _explain(found.z[bins], found.shapes[:, bins], np.arange(LEARN), tables)
+
+
 def _learn(found: _Explained, odds: Floats) -> Floats:
-    """Return how often each way is taken in blocks of each size, by what one tree found: a step of EM."""
-    taken = np.zeros_like(odds)
-    post = np.zeros((odds.shape[1], found.evidence.shape[1]))
-    _upward(found.offset, found.first, found.evidence, np.log(odds), post)
-    _reached(found.offset, found.first, post, taken)
-    return next_odds(taken)
+    """Return how often each way is taken in blocks of each size, by what one tree found: steps of EM."""
+    for _ in range(ROUNDS):
+        taken = np.zeros_like(odds)
+        post = np.zeros((odds.shape[1], found.evidence.shape[1]))
+        _upward(found.offset, found.first, found.evidence, np.log(odds), post)
+        _reached(found.offset, found.first, post, taken)
+        odds = next_odds(taken)
+    return odds
 
 
 def next_odds(taken: Floats) -> Floats:
@@ -318,6 +329,7 @@ def _levels(
     total, squares = np.zeros(size), np.zeros(size)
     ratio, weight = np.zeros(z.size), q.copy()
     spare, spare_weight = np.zeros(z.size), np.zeros(z.size)
+    plain = q.min() == q.max()
     for i in range(z.size):
         ratio[i] = z[i] / q[i] if q[i] > 0 else 0.0
         level[i] = max(ratio[i], 0.0)
@@ -334,24 +346,12 @@ def _levels(
             total[node] = total[child] + total[child + 1]
             squares[node] = squares[child] + squares[child + 1]
             if hi - lo <= most:
-                left, right = lo, mid
-                for k in range(lo, hi):
-                    if right >= hi or (left < mid and ratio[left] <= ratio[right]):
-                        spare[k], spare_weight[k] = ratio[left], weight[left]
-                        left += 1
-                    else:
-                        spare[k], spare_weight[k] = ratio[right], weight[right]
-                        right += 1
-                half, below, found = total[node] / 2, 0.0, 0.0
-                for k in range(lo, hi):
-                    ratio[k], weight[k] = spare[k], spare_weight[k]
-                for k in range(lo, hi):
-                    below += weight[k]
-                    if below >= half:
-                        found = ratio[k]
-                        if below == half and k + 1 < hi:
-                            found = (ratio[k] + ratio[k + 1]) / 2
-                        break
+                if plain:
+                    _merge(ratio, lo, mid, hi, spare)
+                    found = (ratio[(lo + hi - 1) // 2] + ratio[(lo + hi) // 2]) / 2
+                else:
+                    _merge_weighted(ratio, weight, lo, mid, hi, spare, spare_weight)
+                    found = _middle(ratio, weight, lo, hi, total[node] / 2)
             else:
                 found = level[child] * squares[child] + level[child + 1] * squares[child + 1]
                 if squares[node] > 0:
@@ -366,6 +366,49 @@ def _levels(
                 gap += abs(z[k] - found * q[k])
             level[node], away[node] = found, gap
     return level, away, total, squares
+
+
+@kernel
+def _merge(ratio: Floats, lo: int, mid: int, hi: int, spare: Floats) -> None:
+    """Merge two sorted halves."""
+    left, right = lo, mid
+    for k in range(lo, hi):
+        if right >= hi or (left < mid and ratio[left] <= ratio[right]):
+            spare[k] = ratio[left]
+            left += 1
+        else:
+            spare[k] = ratio[right]
+            right += 1
+    for k in range(lo, hi):
+        ratio[k] = spare[k]
+
+
+@kernel
+def _merge_weighted(
+    ratio: Floats, weight: Floats, lo: int, mid: int, hi: int, spare: Floats, spare_weight: Floats
+) -> None:
+    """Merge two sorted halves and their weights."""
+    left, right = lo, mid
+    for k in range(lo, hi):
+        if right >= hi or (left < mid and ratio[left] <= ratio[right]):
+            spare[k], spare_weight[k] = ratio[left], weight[left]
+            left += 1
+        else:
+            spare[k], spare_weight[k] = ratio[right], weight[right]
+            right += 1
+    for k in range(lo, hi):
+        ratio[k], weight[k] = spare[k], spare_weight[k]
+
+
+@kernel
+def _middle(ratio: Floats, weight: Floats, lo: int, hi: int, half: float) -> float:
+    """Return the weighted median of sorted numbers: the mean of two where their weights halve the total."""
+    below = 0.0
+    for k in range(lo, hi):
+        below += weight[k]
+        if below >= half:
+            return float((ratio[k] + ratio[k + 1]) / 2 if below == half and k + 1 < hi else ratio[k])
+    return float(ratio[hi - 1])
 
 
 @kernel
@@ -413,14 +456,14 @@ def _evidence(
             else:
                 prior += LOCAL / (4 * (here + 2))
             width = 2.0 if m == 1 else mean * math.sqrt(2 * math.pi / squares[node])
-            cost = math.log(min(width * prior, 1.0))
-            even = cost - away[node]
+            volume = min(width * prior, 1.0)
             if empties:
-                most = max(even, -size[node])
-                one, other = (1 - SPIKE) * math.exp(even - most), SPIKE * math.exp(-size[node] - most)
-                empty[node] = other / (one + other)
-                even = most + math.log(one + other)
-            out[0, node] = even
+                none = SPIKE * math.exp(min(away[node] - size[node], 0.0))
+                both = (1 - SPIKE) * volume + none
+                empty[node] = none / both
+                out[0, node] = math.log(both) - away[node]
+            else:
+                out[0, node] = math.log(volume) - away[node]
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
             scale, mean_gap = 0, away[node] / m
@@ -433,6 +476,7 @@ def _evidence(
                 gap = abs(z[k] - at * q[k])
                 far += _far(tables.far, gap)
                 near += _read(row, gap * per)
+            cost = math.log(volume)
             out[1, node] = far + cost
             out[2, node] = near + cost
 
@@ -473,10 +517,12 @@ def _upward(offset: Ints, first: Ints, evidence: Floats, log_odds: Floats, post:
                 most = max(most, ways[way])
             total = 0.0
             for way in range(ways.size):
-                ways[way] = math.exp(ways[way] - most) if ways[way] > most - 50 else 0.0
+                gap = most - ways[way]
+                ways[way] = 0.0 if gap > 50 else math.exp(-gap) if gap > 0 else 1.0
                 total += ways[way]
+            over = 1 / total
             for way in range(ways.size):
-                post[way, node] = ways[way] / total
+                post[way, node] = ways[way] * over
             below[node] = most + math.log(total)
     return float(below[offset[-2]])
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dphist.domain.groups import Groups
+from dphist.domain.groups import Floats, Groups
 from dphist.domain.workload import Workload
 from dphist.privacy.curator import Curator
 from dphist.steps.estimate.transforms import grid_of
@@ -32,7 +32,16 @@ class Averaged(Step):
         from dphist.kernels.averaging.dyadic import dyadic_average
 
         noisy = curator.measure(groups, share=share)
+        scale, shape = float(np.max(noisy.scale)), grid_of(curator, groups)
+
+        def average(counts: Floats) -> Floats:
+            return dyadic_average(counts, scale, shape=shape)[0]
+
         counts = noisy.values.astype(np.float64)
-        means, _ = dyadic_average(counts, float(np.max(noisy.scale)), shape=grid_of(curator, groups))
-        error = GroupTotals(groups, noisy.scale)
-        return Estimated(groups.means(means), error, measured=groups.means(counts))
+        plain = groups.are_singletons and groups.order is None
+        return Estimated(
+            groups.means(average(counts)),
+            GroupTotals(groups, noisy.scale),
+            measured=groups.means(counts),
+            averaging=average if plain else None,
+        )
