@@ -18,11 +18,11 @@ from dphist.privacy.curator import Curator
 
 LINE, GRID = Domain((Integers(0, 255),)), Domain((Integers(0, 15),) * 2)
 CHOICES = [
-    (LINE, "points", "wf-auto"),
-    (LINE, "ranges", "dawa2"),
-    (LINE, "prefixes", "dawa2"),
-    (GRID, "points", "wf-auto"),
-    (GRID, "rectangles:40", "dawa2"),
+    (LINE, "points", "average"),
+    (LINE, "ranges", "dawa3"),
+    (LINE, "prefixes", "dawa3"),
+    (GRID, "points", "average"),
+    (GRID, "rectangles:40", "dawa3"),
 ]
 
 
@@ -68,11 +68,9 @@ class TestChoosing:
         queries = workload.make_workload(spec, domain)
         assert workload.kind_of(queries) in CATALOGUE[choice].suits
         chosen = make_pipeline(choice, domain)
-        if domain is GRID and choice == "dawa2":
-            chosen = replace(chosen, split=Split(partition="0.3", estimate="0.7"))
         assert make_pipeline("auto", domain, queries) == replace(chosen, name="auto", choice=choice)
 
-    @pytest.mark.parametrize(("domain", "spec", "choice"), CHOICES[:4])
+    @pytest.mark.parametrize(("domain", "spec", "choice"), CHOICES)
     def test_its_values_and_charges_are_those_of_the_choice(self, domain, spec, choice):
         x = np.arange(domain.n).reshape(domain.shape) // 64 * 40
         ours, theirs = (run(x, spec=spec, seed=5, method=method) for method in ("auto", choice))
@@ -82,8 +80,8 @@ class TestChoosing:
     def test_the_release_says_what_was_chosen_and_which_steps_ran(self):
         release = run(np.arange(256) // 64 * 40, spec="ranges")
         written = json.loads(release.to_json())
-        chosen = run(np.arange(256) // 64 * 40, spec="ranges", method="dawa2")
-        assert (written["method"], written["parameters"]["found"]) == ("auto", {"choice": "dawa2"})
+        chosen = run(np.arange(256) // 64 * 40, spec="ranges", method="dawa3")
+        assert (written["method"], written["parameters"]["found"]) == ("auto", {"choice": "dawa3"})
         steps = {k: v for k, v in written["parameters"].items() if k != "found"}
         assert steps == json.loads(chosen.to_json())["parameters"]
         assert sum(c.share for c in release.charges) == 1

@@ -255,11 +255,8 @@ def _uniformgrid(domain: Domain) -> Pipeline:
 def _auto(domain: Domain, workload: Workload | None = None) -> Pipeline:
     """Return the method for a kind of queries, which is public: choosing it costs nothing."""
     kind = "points" if workload is None else kind_of(workload)
-    chosen = CATALOGUE["wf-auto" if kind == "points" else "dawa2"]
-    made = replace(chosen.build(domain), choice=chosen.name)
-    if kind != "points" and len(domain.axes) == 2:  # measured: along a curve better groups are worth more
-        return replace(made, split=Split(partition=F("0.3"), estimate=F("0.7")))
-    return made
+    chosen = CATALOGUE["average" if kind == "points" else "dawa3"]
+    return replace(chosen.build(domain), choice=chosen.name)
 
 
 _MEANS = estimate.GroupMeans()
@@ -324,7 +321,7 @@ _METHODS = (
     _baseline("uniform", "One noisy total spread evenly over all bins: the other extreme, for tiny budgets.",
         "Hay, Machanavajjhala, Miklau, Chen, Zhang, SIGMOD 2016 (baseline)",
         lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
-    _baseline("auto", "wf-auto for single bins and short ranges, dawa2 for long ranges and prefixes (ours).",
+    _baseline("auto", "average for single bins and short ranges, dawa3 for long ranges and prefixes (ours).",
         "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)", _auto,
         cost="slow", time="that of its choice", suits=_ANY, intervals="exact"),
     _sorting("ahp", "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.",
