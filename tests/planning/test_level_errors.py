@@ -194,8 +194,8 @@ class TestProductWorkloads:
             assert error(one, one) < 0.9 * error(other, one)
 
     def test_auto_reads_both(self):
-        assert plan(method="auto", workload="ranges").pipeline.choice == "dawa2"
-        assert plan(method="auto", workload="points").pipeline.choice == "wf-auto"
+        assert plan(method="auto", workload="ranges").pipeline.choice == "dawa3"
+        assert plan(method="auto", workload="points").pipeline.choice == "average"
         for workload, method in (("ranges", "hats"), ("points", "identity")):
             made = plan(method="auto", workload=workload, importances="totals").pipeline
             assert (made.name, made.choice) == ("auto", method)

@@ -40,6 +40,8 @@ KINDS = {
     "estimate.Tree": {"tree totals"},
     "estimate.WorkloadTree": {"tree totals"},
     "estimate.Hats": {"hat totals"},
+    "estimate.Averaged": {"group totals"},
+    "estimate.AveragedTree": {"hat totals", "tree totals"},
     "estimate.FineMeans": {"fine totals"},
     "estimate.Privelet": {"wavelet totals"},
     "estimate.Efpa": {"unknown"},
@@ -177,7 +179,7 @@ def test_advice_says_which_method_will_not_know_its_error(here):
 def test_what_is_not_needed_is_given_back_and_said_so():
     # Nobody is alike, and noise is small: every bin stays alone, and the estimate gets the part.
     counts = 10_000 * np.arange(64) ** 2
-    for method in ("sa", "dawa2", "auto"):
+    for method in ("sa", "dawa2"):
         plan = Plan(bins=LINE, epsilon=1, method=method, workload="ranges")
         release = simulated(plan, counts)
         assert release.groups.are_singletons and plan.pipeline.calibrate == INTERVALS
@@ -211,7 +213,8 @@ def test_provenance_names_what_ran(method, workload):
         within = ("calibrated", "anchored")
         kind = error["base"]["kind"] if error["kind"] in within else error["kind"]
         first = parameters["initialize"]["step"] != "initialize.Nothing"
-        assert (error["kind"] == "anchored") == first
+        averaged = parameters["estimate"]["step"] in ("estimate.Averaged", "estimate.AveragedTree")
+        assert (error["kind"] == "anchored") == (first or averaged)
         assert kind in ({"group totals"} if first else KINDS[parameters["estimate"]["step"]])
         assert release.groups.are_singletons or parameters["partition"]["step"] != "partition.Singletons"
         assert ("calibrate" in parameters["shares"] and parameters["shares"]["calibrate"] != "0") == bool(

@@ -216,11 +216,12 @@ def _dawa2(domain: Domain) -> Pipeline:
 def _dawa3(domain: Domain) -> Pipeline:
     if domain.n <= _ALONE:
         return _tree(domain, estimate.AveragedTree())
+    share = F("0.08") if len(domain.axes) == 1 else F("0.3")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
-        partition=partition.Splits(halved=True),
+        partition=partition.Splits(fanout=16, halved=True),
         estimate=estimate.AveragedTree(),
-        split=Split(partition=F("0.12"), estimate=F("0.88")),
+        split=Split(partition=share, estimate=1 - share),
     )
 
 
