@@ -198,6 +198,8 @@ def show_release(release: Any) -> None:
         _show_groups(release)
     else:
         _show_values(release)
+        if release.error.accuracy:
+            show(release.error.accuracy)
     if release.bounding:
         show(release.bounding)
 

@@ -83,13 +83,16 @@ def query(
     answer = _ask(asked, part, level)
     if not as_json:
         show(str(answer))
+        if asked.error.accuracy:
+            say(f"note: {asked.error.accuracy}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
         if loaded.id is not None:
             say(f"from release {short_id(loaded.id)}")
         return
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
-    more = {"note": answer.note, "simulated": loaded.simulated, "release": loaded.id}
+    more = {"note": answer.note, "accuracy": asked.error.accuracy}
+    more |= {"simulated": loaded.simulated, "release": loaded.id}
     show(json.dumps(ends | more))
 
 

@@ -162,7 +162,10 @@ def _measured(
     fixed = is_unbiased(pipeline)
     return Level(
         numbers=np.stack([estimated.values for *_, estimated in found]),
-        errors=[anchored(domain, estimated) for domain, _, estimated in (found[:1] if fixed else found)],
+        errors=[
+            anchored(domain, estimated, quick=True)
+            for domain, _, estimated in (found[:1] if fixed else found)
+        ],
         groups=[groups for _, groups, _ in (found[:1] if fixed else found)],
         factors=np.ones(len(found)),
     )

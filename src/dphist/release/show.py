@@ -303,6 +303,7 @@ def facts(release: Release) -> list[tuple[str, str]]:
         ("protects", f"{release.unit} (sensitivity {release.sensitivity})"),
         ("values", release.post if release.post != "none" else "as estimated"),
         ("error", release.error.description),
+        *([("accuracy", release.error.accuracy)] if release.error.accuracy else []),
         *([("bounding", release.bounding)] if release.bounding else []),
         ("created", release.created),
         *([] if release.id is None else [("id", short_id(release.id))]),

@@ -201,7 +201,8 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
 def _intervals(release: AnyRelease) -> str:
     error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
     words = error.description.strip()
-    return f"Intervals: {words.rstrip('.')}."
+    accuracy = f" {error.accuracy}" if isinstance(release, Release) and error.accuracy else ""
+    return f"Intervals: {words.rstrip('.')}.{accuracy}"
 
 
 def _software(release: AnyRelease) -> str:

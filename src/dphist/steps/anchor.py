@@ -6,6 +6,8 @@ It is post-processing: only numbers that are part of the release are read.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,21 +15,29 @@ from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.steps.order import hilbert
 from dphist.steps.protocols import Estimated
+from dphist.uncertainty import noise_law
 from dphist.uncertainty.anchored import Anchored
 from dphist.uncertainty.models import ErrorModel, GroupTotals
 from dphist.uncertainty.risk import estimated_risk
 
 _FOLDS = 4  # parts of the bins, each of which is left out once
 _SURE = 3.0  # noise scales: where neighbours differ by more, their mean is no guess
+_MOST_AVERAGED = 1 << 17  # bins up to which guesses are averages: a quarter of a second
+_TREES, _BINS_OF_TREES = 8, 1 << 15  # of one averaging: the most trees, and bins times trees
+_NEIGHBOURS = 4  # bins on either side whose mean is a quick guess
+Guesses: TypeAlias = tuple[Floats, Floats]
 
 
-def anchored(domain: Domain, estimated: Estimated) -> ErrorModel:
+def anchored(domain: Domain, estimated: Estimated, *, quick: bool = False) -> ErrorModel:
     """Return the error model of values that were averaged or grouped: intervals from what was measured first.
 
     That is the measurement an estimator names, or else the rough counts, if every bin has one. All bins get
     their intervals by this one rule, whatever groups they are in: groups were chosen by the same noise, and
     an interval given only to bins that stayed alone would miss more often than it says. Errors that a part of
     the budget has measured, and values that were not averaged, keep their model.
+
+    Args:
+        quick: for one of very many histograms: guesses by a few neighbours, and no estimate of the error.
     """
     base, measured, noisy = estimated.error, estimated.measured, estimated.rough
     if measured is None:
@@ -39,8 +49,8 @@ def anchored(domain: Domain, estimated: Estimated) -> ErrorModel:
     if scale is None:
         return Anchored(base, measured, estimated.values)
     base = GroupTotals(Groups.singletons(domain.n), scale)  # in the domain's own order
-    guesses, doubts = guessed(measured, scale, _path(domain))
-    average = estimated.averaging
+    guesses, doubts = guessed(measured, scale, _path(domain), quick=quick)
+    average = None if quick else estimated.averaging
     risk = None if average is None else estimated_risk(measured, estimated.values, scale, average, doubts)
     return Anchored(
         base, measured, estimated.values, np.where(doubts < _SURE * scale, guesses, math.nan), risk
@@ -52,29 +62,54 @@ def _path(domain: Domain) -> Ints | None:
     return hilbert(*domain.shape) if len(domain.axes) == 2 else None
 
 
-def guessed(measured: Floats, scale: float, path: Ints | None) -> tuple[Floats, Floats]:
+def guessed(measured: Floats, scale: float, path: Ints | None, *, quick: bool = False) -> Guesses:
     """Return guesses of every bin's count and their doubts, both independent of the bin's own noise.
 
     Every fourth bin along the path is left out, the others are averaged without it, and the guess is the mean
-    of what that gives its two neighbours. An infinite doubt is no guess.
+    of what that gives its two neighbours. Of very many bins, or if it is to be quick, the guess is the mean
+    of a few bins on either side. An infinite doubt is no guess.
     """
     n = measured.size
-    guesses, doubts = np.zeros(n), np.full(n, math.inf)
     if n < 2 * _FOLDS:
-        return guesses, doubts
-    line, place = (measured, np.arange(n)) if path is None else (measured[path], path)
-    for fold in range(_FOLDS):
-        left_out = np.arange(n) % _FOLDS == fold
-        means, doubt = np.zeros(n), np.zeros(n)
-        means[~left_out], doubt[~left_out] = _averaged(line[~left_out], scale)
-        bins = np.flatnonzero(left_out)
-        before, after = np.where(bins > 0, bins - 1, bins + 1), np.where(bins < n - 1, bins + 1, bins - 1)
-        one, two = means[before], means[after]
-        guesses[place[bins]] = np.rint((one + two) / 2)
-        doubts[place[bins]] = (doubt[before] + doubt[after]) / 2 + np.abs(one - two) / 2
+        return np.zeros(n), np.full(n, math.inf)
+    line = measured if path is None else measured[path]
+    found = _by_neighbours(line, scale) if quick or n > _MOST_AVERAGED else _by_folds(line, scale)
+    if path is None:
+        return found
+    guesses, doubts = np.empty(n), np.empty(n)
+    guesses[path], doubts[path] = found
     return guesses, doubts
 
 
-def _averaged(noisy: Floats, scale: float) -> tuple[Floats, Floats]:
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(noisy, 3, mode="edge"), 7)
-    return np.maximum(windows.mean(axis=1), 0.0), windows.std(axis=1)
+def _by_folds(line: Floats, scale: float) -> Guesses:
+    """Return guesses by averaging the line once for every fold, which is left out."""
+    from dphist.kernels.averaging.dyadic import dyadic_average
+
+    n, guesses, doubts = line.size, np.zeros(line.size), np.zeros(line.size)
+    shifts = max(min(_TREES, _BINS_OF_TREES // n), 1)
+    for fold in range(_FOLDS):
+        left_out = np.arange(n) % _FOLDS == fold
+        means, doubt = np.zeros(n), np.zeros(n)
+        means[~left_out], doubt[~left_out] = dyadic_average(line[~left_out], scale, shifts=shifts)
+        bins = np.flatnonzero(left_out)
+        before, after = np.where(bins > 0, bins - 1, bins + 1), np.where(bins < n - 1, bins + 1, bins - 1)
+        one, two = means[before], means[after]
+        guesses[bins] = np.rint((one + two) / 2)
+        doubts[bins] = (doubt[before] + doubt[after]) / 2 + np.abs(one - two) / 2
+    return guesses, doubts
+
+
+def _by_neighbours(line: Floats, scale: float) -> Guesses:
+    """Return guesses by the mean of a few bins on either side; doubts by how they differ beyond the noise."""
+    around, ones = (np.pad(each, _NEIGHBOURS) for each in (line, np.ones(line.size)))
+
+    def beside(each: Floats) -> Iterator[Floats]:
+        for away in range(1, _NEIGHBOURS + 1):
+            for start in (_NEIGHBOURS - away, _NEIGHBOURS + away):
+                yield each[start : start + line.size]
+
+    size = sum(beside(ones), np.zeros(line.size))
+    mean = sum(beside(around), np.zeros(line.size)) / size
+    squares = (one * (y - mean) ** 2 for y, one in zip(beside(around), beside(ones), strict=True))
+    spread = np.sqrt(np.maximum(sum(squares, np.zeros(line.size)) / size - noise_law.variance(scale), 0.0))
+    return np.rint(np.maximum(mean, 0.0)), spread + scale / np.sqrt(size / 2)

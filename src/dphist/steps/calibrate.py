@@ -45,7 +45,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     if reused:  # fresh noise could make a value negative by chance; here it is bias, since no count is
         prior = np.maximum(prior, np.maximum(-values, 0) / constants.VALUE_BELOW_ZERO_OVER_BIAS)
     weights = np.where(classes < 0, 0, sizes)
-    bias = _biases(deviation / sizes, prior, weights, sizes, classes, sums, scale)
+    bias = _biases(deviation / sizes, prior, weights, classes, sums, scale)
     half_bias, runs = None, None
     if ranges and groups.order is None:
         half_bias = _half_biases(curator, groups, estimated.values, deviation / 2, bias, share=share - points)
@@ -104,37 +104,22 @@ def _classes(key: Floats, sizes: Ints, counted: NDArray[np.bool_], *, most: int)
     return out
 
 
-def _biases(
-    noise: Floats,
-    prior: Floats,
-    weights: Ints,
-    shared: Ints,
-    classes: Ints,
-    sums: Floats,
-    scale: float,
-    *,
-    certain: bool = False,
-) -> Floats:
-    """Return each group's bias: the prior, unless the measured means, which rise with the class, refute it.
+def _biases(noise: Floats, prior: Floats, weights: Ints, classes: Ints, sums: Floats, scale: float) -> Floats:
+    """Return each group's bias, by upper confidence bounds of the measured means, which rise with the class.
 
     Args:
         noise: the mean deviation by noise alone, of each group.
         prior: the bias expected of each group.
         weights: how many distances of each group are in its sum.
-        shared: how many of them contain the same noise.
         classes: the class of each group, -1 for none.
         sums: the measured sums of distances, one per class.
         scale: of the noise on these sums.
-        certain: whether a measured sum above the prior is taken as it is, not only if it is clearly above.
     """
     counts = np.bincount(classes[classes >= 0], weights=weights[classes >= 0]).astype(np.int64)
     bias = np.zeros(noise.size)
     for c, total in enumerate(isotonic_sums(sums, counts).tolist()):
         own = classes == c
-        moved = constants.SHARED_DEVIATION * float(((shared[own] * noise[own]) ** 2).sum())
-        sd = math.sqrt(2 * scale**2 + moved)  # the standard error of the sum
-        least = total if certain else total - sd
-        bias[own] = fit_bias(noise[own], prior[own], weights[own], total, least=least, most=total + 2 * sd)
+        bias[own] = fit_bias(noise[own], prior[own], weights[own], total + constants.UPPER * scale)
     return bias
 
 
@@ -152,8 +137,7 @@ def _half_biases(
     per_half = np.repeat(classes, np.where(several, 2, 1))
     sums, scale = _distances(curator, halves, np.diff(below[halves.starts]), per_half, share=share)
     prior = _summed(bias, sizes / 2) * np.where(several, math.sqrt(0.5), 0)  # one half makes up for the other
-    twice = np.where(several, 2, 0)
-    return _biases(noise, prior, twice, twice, classes, sums, scale, certain=True)
+    return _biases(noise, prior, np.where(several, 2, 0), classes, sums, scale)
 
 
 def _summed(bias: Floats, bins: Floats) -> Floats:
@@ -185,12 +169,8 @@ def _runs(
     length = n / runs.k
     each = math.sqrt(float(np.average(bias**2, weights=groups.sizes)))
     prior = np.repeat(_summed(np.array([each]), np.array([length])), runs.k)
-    moved = constants.SHARED_DEVIATION_OF_RUNS * float(deviation @ deviation)
-    sd = math.sqrt(2 * scale**2 + moved)  # the standard error of the sum
-    # One sum serves all ranges: where chance made it small, every interval would be too narrow.
-    total, ones = float(sums[0]) + constants.CAUTION * sd, np.ones(runs.k, dtype=np.int64)
-    most = float(sums[0]) + sd
-    return Runs(length, float(fit_bias(deviation, prior, ones, total, least=total, most=most).mean()))
+    total, ones = float(sums[0]) + constants.UPPER * scale, np.ones(runs.k, dtype=np.int64)
+    return Runs(length, float(fit_bias(deviation, prior, ones, total).mean()))
 
 
 def _rough_counts(

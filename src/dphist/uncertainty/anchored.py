@@ -88,13 +88,16 @@ class Anchored(ErrorModel):
             if self.guesses is not None
             else ""
         )
-        known = "" if self.risk is None else f" {self.risk.description}"
         return (
             "from the measurement: values were averaged or grouped afterwards, and intervals come from the "
             f"unbiased measurement before that, cut at 0{tilted}. The answer to a range is the sum of its "
             f"values, moved into that interval. Of the measurement: {self.base.description.rstrip('.')}."
-            f"{known}"
         )
+
+    @property
+    def accuracy(self) -> str:
+        """The root mean square error of the values in words, where it was estimated."""
+        return "" if self.risk is None else self.risk.description
 
     @property
     def is_calibrated(self) -> bool:

@@ -10,28 +10,22 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints
 
 
-def fit_bias(
-    noise: Floats, prior: Floats, weights: Ints, measured: float, *, least: float, most: float
-) -> Floats:
-    """Return the biases that agree with a measured sum of distances: the prior ones unless it refutes them.
+def fit_bias(noise: Floats, prior: Floats, weights: Ints, bound: float) -> Floats:
+    """Return biases that agree with a bound on the sum of distances: the prior ones, enlarged or cut down.
 
     Args:
         noise: the mean deviation by noise alone, of each group.
         prior: the bias expected of each group.
         weights: how often each group's distance is in the sum.
-        measured: the sum as it was measured; taken where the prior predicts less than ``least``.
-        least: the smallest plausible sum.
-        most: the largest plausible sum; where the prior predicts more, the largest biases are cut down.
+        bound: an upper confidence bound of the sum; if the prior predicts more, the largest biases are cut.
     """
 
     def total(bias: Floats) -> float:
         return float(weights @ np.hypot(noise, bias))
 
-    if total(prior) > most:
-        return np.minimum(prior, _solve_increasing(lambda b: total(np.minimum(prior, b)), most))
-    if total(prior) < least:
-        return np.hypot(prior, _solve_increasing(lambda b: total(np.hypot(prior, b)), measured))
-    return prior
+    if total(prior) > bound:
+        return np.minimum(prior, _solve_increasing(lambda b: total(np.minimum(prior, b)), bound))
+    return np.hypot(prior, _solve_increasing(lambda b: total(np.hypot(prior, b)), bound))
 
 
 def _solve_increasing(function: Callable[[float], float], goal: float) -> float:

@@ -52,6 +52,11 @@ class ErrorModel(Protocol):
         """What an interval covers and how it was obtained, or why there is none."""
 
     @property
+    def accuracy(self) -> str:
+        """What is known of the error of all values together; nothing, by default."""
+        return ""
+
+    @property
     def words(self) -> str:
         """The former name of ``description``."""
         warnings.warn("error.words is now error.description.", DeprecationWarning, stacklevel=2)

@@ -30,9 +30,9 @@ from dphist.kernels.halving import public_key
 from dphist.uncertainty import noise_law
 
 Average = Callable[[Floats], Floats]  # what made the values from the measurement
-_RUNS = 1 << 16  # bins in all runs of one sign, up to which every part is moved
+_RUNS = 1 << 14  # bins in all runs of one sign, up to which every part is moved
 _PARTS = 8  # the bins are moved in at least so many parts
-_ALL_PARTS = 1 << 14  # bins beyond which one part stands for all
+_ALL_PARTS = 1 << 12  # bins beyond which one part stands for all
 _MOST = 1 << 17  # bins beyond which nothing is moved, for the time it takes
 _FEWEST = 1024  # bins from which classes of them have a squared error of their own
 _CLASSES, _IN_CLASS = 4, 512
@@ -123,8 +123,8 @@ def estimated_risk(
 ) -> Risk | None:
     """Return the mean squared error of averaged values; None for too many bins or without noise.
 
-    Up to 256 bins each is moved alone, which is exact. Of more bins, some that lie far from each other are
-    moved at once, in parts of up to an eighth: what one does to another is neglected. Beyond 16,384 bins
+    Up to 128 bins each is moved alone, which is exact. Of more bins, some that lie far from each other are
+    moved at once, in parts of up to an eighth: what one does to another is neglected. Beyond 4,096 bins
     one such part stands for all, and beyond 131,072 nothing is estimated.
 
     Args:
