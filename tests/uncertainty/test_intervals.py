@@ -409,7 +409,7 @@ def test_biases_follow_an_upper_bound_of_the_measured_sums_never_the_bare_ones()
 def test_few_bins_hold_what_they_say_in_repeatable_releases(method, data):
     n, held, ranges = 64, [], []
     domain, rng = Domain((Integers(0, n - 1),)), np.random.default_rng(5)
-    counts = shapes.draw(data, n=n, scale=20_000, seed=5)
+    counts = shapes.draw(data, n=n, records=20_000, seed=5)
     below = np.concatenate(([0], np.cumsum(counts)))
     pipeline = make_pipeline(method, domain, dphist.workload.AllRanges(n)).with_intervals()
     for seed in range(12):

@@ -45,9 +45,11 @@ class Trial:
         return self.estimated.values
 
     def release(self, *, post: Post, provenance: dict[str, Any]) -> Release:
-        """Return the release that this run would publish, stamped simulated."""
+        """Return the release that this run would publish, stamped simulated; its error is not estimated."""
         found = self.groups, self.estimated
-        return self.pipeline.wrap(self.curator, self.queries, *found, post=post, provenance=provenance)
+        return self.pipeline.wrap(
+            self.curator, self.queries, *found, post=post, provenance=provenance, quick=True
+        )
 
 
 def trials(

@@ -22,7 +22,7 @@ from dphist.uncertainty.risk import estimated_risk
 
 _FOLDS = 4  # parts of the bins, each of which is left out once
 _SURE = 3.0  # noise scales: where neighbours differ by more, their mean is no guess
-_MOST_AVERAGED = 1 << 17  # bins up to which guesses are averages: a quarter of a second
+_MOST_AVERAGED = 1 << 16  # bins up to which guesses are averages: a fifth of a second
 _TREES, _BINS_OF_TREES = 8, 1 << 15  # of one averaging: the most trees, and bins times trees
 _NEIGHBOURS = 4  # bins on either side whose mean is a quick guess
 Guesses: TypeAlias = tuple[Floats, Floats]
@@ -49,7 +49,9 @@ def anchored(domain: Domain, estimated: Estimated, *, quick: bool = False) -> Er
     if scale is None:
         return Anchored(base, measured, estimated.values)
     base = GroupTotals(Groups.singletons(domain.n), scale)  # in the domain's own order
-    guesses, doubts = guessed(measured, scale, _path(domain), quick=quick)
+    by_neighbours = quick or domain.n > _MOST_AVERAGED
+    path = hilbert(*domain.shape) if len(domain.axes) == 2 and not by_neighbours else None
+    guesses, doubts = guessed(measured, scale, path, quick=by_neighbours)
     average = None if quick else estimated.averaging
     risk = None if average is None else estimated_risk(measured, estimated.values, scale, average, doubts)
     return Anchored(
@@ -57,23 +59,21 @@ def anchored(domain: Domain, estimated: Estimated, *, quick: bool = False) -> Er
     )
 
 
-def _path(domain: Domain) -> Ints | None:
-    """Return an order of the bins in which neighbours are alike; it is public, as the domain is."""
-    return hilbert(*domain.shape) if len(domain.axes) == 2 else None
-
-
 def guessed(measured: Floats, scale: float, path: Ints | None, *, quick: bool = False) -> Guesses:
     """Return guesses of every bin's count and their doubts, both independent of the bin's own noise.
 
     Every fourth bin along the path is left out, the others are averaged without it, and the guess is the mean
-    of what that gives its two neighbours. Of very many bins, or if it is to be quick, the guess is the mean
-    of a few bins on either side. An infinite doubt is no guess.
+    of what that gives its two neighbours. An infinite doubt is no guess.
+
+    Args:
+        path: an order of the bins in which neighbours are alike, which must be public; None for their own.
+        quick: for very many bins: the guess is the mean of a few bins on either side.
     """
     n = measured.size
     if n < 2 * _FOLDS:
         return np.zeros(n), np.full(n, math.inf)
     line = measured if path is None else measured[path]
-    found = _by_neighbours(line, scale) if quick or n > _MOST_AVERAGED else _by_folds(line, scale)
+    found = _by_neighbours(line, scale) if quick else _by_folds(line, scale)
     if path is None:
         return found
     guesses, doubts = np.empty(n), np.empty(n)

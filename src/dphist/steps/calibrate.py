@@ -48,7 +48,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     bias = _biases(deviation / sizes, prior, weights, classes, sums, scale)
     half_bias, runs = None, None
     if ranges and groups.order is None:
-        half_bias = _half_biases(curator, groups, estimated.values, deviation / 2, bias, share=share - points)
+        half_bias = _half_biases(curator, groups, estimated.values, deviation, bias, share=share - points)
     elif ranges:
         runs = _runs(curator, groups, estimated.values, noise, bias, share=share - points)
     rough = None
@@ -126,18 +126,32 @@ def _biases(noise: Floats, prior: Floats, weights: Ints, classes: Ints, sums: Fl
 def _half_biases(
     curator: Curator, groups: Groups, values: Floats, noise: Floats, bias: Floats, *, share: Fraction
 ) -> Floats:
-    """Return the mean deviation of the sum of half of each group, besides its noise."""
+    """Return the mean deviation of the sum of half of each group, besides its noise.
+
+    Halves of very few groups may balance by chance while their quarters do not. So these are cut into more
+    pieces. Since the deviations of a group's pieces add up to nothing, no range of pieces deviates by more
+    than half of their absolute sum; half a group is then said to deviate so that intervals are as wide.
+
+    Args:
+        noise: the mean deviation of each group's total by noise alone.
+    """
     sizes, starts = groups.sizes, groups.starts
-    several = sizes > 1
-    middles = (starts[:-1] + sizes // 2)[several]
-    halves = Groups(np.sort(np.concatenate((starts, middles))))
+    few = groups.k < constants.FEW_GROUPS
+    parts = np.minimum(sizes, -(-constants.PIECES // groups.k) if few else 2)
+    inside = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
+    cuts = np.repeat(starts[:-1], parts) + np.repeat(sizes, parts) * inside // np.repeat(parts, parts)
+    pieces = Groups(np.append(cuts, groups.n))
     below = np.concatenate(([0.0], np.cumsum(values)))
-    means = values[starts[:-1]]
+    means, several = values[starts[:-1]], sizes > 1
     classes = _classes(np.abs(means) * sizes, sizes, several, most=constants.HALF_CLASSES)
-    per_half = np.repeat(classes, np.where(several, 2, 1))
-    sums, scale = _distances(curator, halves, np.diff(below[halves.starts]), per_half, share=share)
-    prior = _summed(bias, sizes / 2) * np.where(several, math.sqrt(0.5), 0)  # one half makes up for the other
-    return _biases(noise, prior, np.where(several, 2, 0), classes, sums, scale)
+    sums, scale = _distances(
+        curator, pieces, np.diff(below[pieces.starts]), np.repeat(classes, parts), share=share
+    )
+    # One piece makes up for the others.
+    prior = _summed(bias, sizes / parts) * np.where(several, np.sqrt(1 - 1 / parts), 0)
+    found = _biases(noise / parts, prior, np.where(several, parts, 0), classes, sums, scale)
+    wide = noise_law.normal_quantile(constants.USUAL_LEVEL) * constants.SD_OVER_MEAN_DEVIATION_AT_CUTS
+    return found * parts / (2 * wide) if few else found
 
 
 def _summed(bias: Floats, bins: Floats) -> Floats:
