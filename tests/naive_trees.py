@@ -115,6 +115,21 @@ def hat_variances(hats, variance):
     return lo, hi, until[hi, hi] - until[hi, lo] - until[lo, hi] + until[lo, lo]
 
 
+def lines(n, levels):
+    """The weights of hats between knots, one row each, from their definition, not rounded."""
+    rows = []
+    for knots, tops, half in levels:
+        centre = (2 * np.arange(n) + 1) * half
+        for i, top in enumerate(tops):
+            heights = np.zeros(knots.size)
+            heights[i + 1] = top
+            row = np.interp(centre, knots, heights)
+            if knots[i] == knots[i + 1]:
+                row[centre <= knots[i]] = top
+            rows.append(row * ((centre > knots[i]) | (knots[i] == knots[i + 1])) * (centre < knots[i + 2]))
+    return np.array([row for row in rows if row.any()]).reshape(-1, n)
+
+
 def triangles(n, cuts, tops, at_start, at_end):
     """The weights of all hats, one row each, from their definition, not rounded."""
     centre = (np.arange(n) + 0.5) / n

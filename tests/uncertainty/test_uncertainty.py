@@ -197,3 +197,11 @@ def test_the_folded_normal_quantile_is_near_the_exact_one():
         for mean, m in zip(means.tolist(), found.tolist(), strict=True):
             less, more = (normal.cdf(m + d - mean) - normal.cdf(-m - d - mean) for d in (-0.075, 1e-9))
             assert less < level <= more
+
+
+def test_triangles_by_a_later_rule_are_refused():
+    described = {"kind": "hat totals", "n": 30, "queries": "prefixes", "scale": 8192.0}
+    former, present = (error_model_from_dict(described | x, 30) for x in ({}, {"rule": 2}))
+    assert not np.allclose(former.variances(), present.variances(), rtol=0.01)
+    with pytest.raises(ReleaseFileError, match="rule 3"):
+        error_model_from_dict(described | {"rule": 3}, 30)

@@ -569,12 +569,14 @@ class HatTotals(NormalSums):
         n: the number of bins.
         queries: what the triangles were fitted to: ``all-ranges`` or ``prefixes``.
         scale: of the noise on each answer, in units of the answers' weights.
+        rule: by which the triangles were placed; files without one have evenly spaced triangles, rule 1.
     """
 
     kind: ClassVar[str] = "hat totals"
     n: int
     queries: str
     scale: float
+    rule: int = 2
 
     @property
     def description(self) -> str:
@@ -588,7 +590,8 @@ class HatTotals(NormalSums):
     def _error(self) -> Any:
         from dphist.kernels.trees import hats, hats_fit
 
-        return hats_fit.hats_error(hats.fitted_hats(self.n, self.queries), noise_law.variance(self.scale))
+        place = hats.fitted_hats if self.rule == 2 else hats.even_hats
+        return hats_fit.hats_error(place(self.n, self.queries), noise_law.variance(self.scale))
 
     @cached_property
     def _bins(self) -> Floats:
@@ -608,11 +611,17 @@ class HatTotals(NormalSums):
         return self._bins
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
+        described = {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
+        return described if self.rule == 1 else described | {"rule": self.rule}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> HatTotals:
-        return cls(described["n"], described["queries"], described["scale"])
+        rule = described.get("rule", 1)
+        if rule not in (1, 2):
+            raise ReleaseFileError(
+                f"triangles by rule {rule} are not known to this version of dphist; update it."
+            )
+        return cls(described["n"], described["queries"], described["scale"], rule)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,30 @@
 """Single bins and overlapping triangles ("hats"): better than trees for all ranges and all prefixes.
 
-A level cuts the n bins into equal parts and puts a hat on every cut: weights that rise to it and fall to the
-next ones. All weights are whole numbers, and every bin's own query gets what its hats leave of ``whole``: so
-one unit moves the answers by exactly ``whole`` in all. The hats are sorted by their ends. Then each overlaps
-only a run of the hats before it, the matrix of their overlaps has a Cholesky factor inside the same runs, and
-least squares takes time and memory proportional to n times the number of levels.
+A level puts hats on knots: weights that rise to a knot from the one before, and fall to the next. All weights
+are whole numbers, and every bin's own query gets what its hats leave of ``whole``: so one unit moves the
+answers by exactly ``whole`` in all. The hats are sorted by their ends. Then each overlaps only a run of the
+hats before it, the matrix of their overlaps has a Cholesky factor inside the same runs, and least squares
+takes time and memory proportional to n times the number of levels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from dphist.domain.groups import Ints, frozen
+from dphist.domain.groups import Floats, Ints, frozen
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.transforms.exact import exact_answers
+from dphist.kernels.trees.hat_rules import LEAST, RULES, Rule
 from dphist.kernels.trees.variances import closed_form
 
 WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
+GRID = 8  # to which part of a bin knots are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,35 +54,104 @@ class HatShape:
         return self.bins.size + self.first.size
 
 
+class Level(NamedTuple):
+    """One level of hats: each rises from the knot before its own and falls to the one after it.
+
+    Args:
+        knots: of the hats, and one more on either side, rising. If the first two are equal, the first hat is
+            flat from the first bin to its knot.
+        tops: the weights of the hats at their knots.
+        half: half a bin, in the units of the knots.
+    """
+
+    knots: Ints
+    tops: Ints
+    half: int
+
+
 @lru_cache(maxsize=2)
 def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> HatShape:
     """Return hats for all ranges or all prefixes of n bins; single bins, and few of them, need none.
 
-    The rule was fitted to optima found for n from 64 to 32,768 and is within 1 % of them: each level is r
-    times as wide as the one before, the finest some r bins, the number of the coarsest parts in proportion to
-    r, equal weights for all levels and the bins, and as few levels as keep r to 25. Prefixes all begin at the
-    first bin, so they have a hat there; the last bin has none, as the total is but one of many queries.
+    `hat_rules` has the constants, and from how many bins on each level pays.
     """
     if n < 1 or whole < 16:
         raise UsageError("hats need at least one bin, and a whole of at least 16.")
-    if closed_form(queries) == "points" or n < 24:  # up to there the bins alone are better
-        return make_hats(n, cuts=np.empty(0, np.int64), weights=np.empty(0, np.int64), whole=whole)
+    levels = 0 if closed_form(queries) == "points" else sum(n >= least for least in LEAST[queries])
+    rules = RULES[queries][levels - 1] if levels else ()
+    return stack_hats(n, place_knots(n, rules, mirrored=queries == "prefixes", whole=whole), whole=whole)
+
+
+def place_knots(n: int, rules: Sequence[Rule], *, mirrored: bool, whole: int = WHOLE) -> list[Level]:
+    """Return where hats stand, the coarsest level first, by rules that were fitted to optimal hats.
+
+    The knots of a level cut the bins into cells, and finer levels lie in each cell as they would in so many
+    bins by themselves. Hats at a part v of a cell of D bins, with l levels still to come, stand D^(l/(l+1))
+    apart, times a factor that rises with 4 v (1 - v): the nearer to the middle, the more ranges inside the
+    cell hold a bin, and the noise of every hat in a range is in its sum.
+
+    Args:
+        rules: for each level, the finest first.
+        mirrored: whether all queries begin at the first bin, as prefixes do. To these the bins are the right
+            half of twice as many: the first cell is half a cell, and its first hat is flat.
+    """
+    cells, levels = np.array([0.0, n]), list[Level]()
+    for depth in range(len(rules), 0, -1):
+        rule = rules[depth - 1]
+        knots = _knots(n, cells, rule, depth, mirrored)
+        left = float(whole) - rule.yields * sum(_heights(level, knots[1:-1]) for level in levels)
+        tops = np.rint(np.broadcast_to(left * rule.height / (depth + 1.0), knots.size - 2)).astype(np.int64)
+        levels.append(Level(knots, tops, GRID // 2))
+        cells = np.unique(np.concatenate(([0.0], knots[1:-1] / GRID, [n])))
+    return levels
+
+
+def _knots(n: int, cells: Floats, rule: Rule, depth: int, mirrored: bool) -> Ints:
+    """Return the knots of one level, given where cells begin and, last, n."""
+    begin, size = cells[:-1].copy(), np.diff(cells)
+    if mirrored:
+        begin[0], size[0] = -size[0], 2.0 * size[0]
+    apart, rise = np.full(size.size, rule.apart), np.full(size.size, rule.rise)
+    apart[[0, -1]], rise[[0, -1]] = rule.outer_apart, rule.outer_rise
+    apart *= size ** (depth / (depth + 1.0))
+    centres = np.ceil(cells - 0.5).astype(np.int64)  # how many bins have their centre before each end
+    cell = np.repeat(np.arange(size.size), centres[1:] - centres[:-1])
+    v = (np.arange(n) + 0.5 - begin[cell]) / size[cell]
+    passed = np.concatenate(([0.0], np.cumsum(1.0 / (apart[cell] * (rise[cell] + 4.0 * v * (1.0 - v))))))
+    count = max(round(float(passed[-1]) - rule.start - rule.end), 2)
+    steps = (rule.start + np.arange(count + 1)) * (passed[-1] / (rule.start + count + rule.end))
+    knots = np.unique(np.rint(np.interp(steps, passed, np.arange(n + 1.0)) * GRID).astype(np.int64))
+    return np.append(knots[0], knots) if mirrored else knots
+
+
+def _heights(level: Level, at: Ints) -> Floats:
+    """Return what the hats of a level add up to at some places."""
+    first = level.tops[0] if level.knots[0] == level.knots[1] else 0
+    return np.interp(at, level.knots, np.concatenate(([first], level.tops, [0])))
+
+
+def even_hats(n: int, queries: str) -> HatShape:
+    """Return the hats of former releases: evenly spaced and of equal heights.
+
+    Each level is r times as wide as the one before, the finest some r bins, the number of the coarsest parts
+    in proportion to r, and there are as few levels as keep r to 25.
+    """
+    if closed_form(queries) == "points" or n < 24:
+        return stack_hats(n, [])
     finest, coarsest = (1.25, 0.6) if queries == "all-ranges" else (1.1, 0.3)
     levels = 1
     while finest * coarsest * 25.0 ** (levels + 1) < n:
         levels += 1
     r = (n / (finest * coarsest)) ** (1.0 / (levels + 1))
     cuts = np.rint(n / (finest * r ** np.arange(1.0, levels + 1))).astype(np.int64)
-    weights = np.full(levels, whole // (levels + 1))
-    return make_hats(
-        n, cuts=np.clip(cuts, 2, n), weights=weights, whole=whole, at_start=queries == "prefixes"
-    )
+    tops = np.full(levels, WHOLE // (levels + 1))
+    return make_hats(n, cuts=np.clip(cuts, 2, n), weights=tops, at_start=queries == "prefixes")
 
 
 def make_hats(
     n: int, *, cuts: Ints, weights: Ints, whole: int = WHOLE, at_start: bool = False, at_end: bool = False
 ) -> HatShape:
-    """Return the bins and one level of hats for each entry of ``cuts``.
+    """Return the bins and one level of evenly spaced hats for each entry of ``cuts``.
 
     Args:
         cuts: into how many parts each level cuts the bins, at least 2 and at most n.
@@ -89,43 +162,62 @@ def make_hats(
     parts, tops = (np.atleast_1d(np.asarray(x, dtype=np.int64)) for x in (cuts, weights))
     if n < 1 or parts.shape != tops.shape or parts.ndim != 1 or not ((parts >= 2) & (parts <= n)).all():
         raise UsageError(f"hats over {n} bins need levels of 2 to {n} parts and a weight for each level.")
+    levels = list[Level]()
+    for m, top in zip(parts.tolist(), tops.tolist(), strict=True):
+        knots = 2 * n * np.arange(-1 if at_start else 0, m + 2 if at_end else m + 1)
+        levels.append(Level(knots, np.full(knots.size - 2, top), m))
+    return stack_hats(n, levels, whole=whole)
+
+
+def stack_hats(n: int, levels: Sequence[Level], *, whole: int = WHOLE) -> HatShape:
+    """Return the bins and levels of hats, with weights rounded to whole numbers, out of ``whole``."""
     whole = int(whole)
-    if not (0 < whole <= 1 << 30 and (tops > 0).all() and int(tops.sum()) < whole):
-        raise UsageError("the levels' weights must be positive and together below the whole, up to 2**30.")
-    first, last, level, peak = [], [], [], []
-    for i, m in enumerate(parts.tolist()):
-        j = np.arange(0 if at_start else 1, m + 1 if at_end else m, dtype=np.int64)
-        # Bin b, with its centre at (2b + 1)/2n, is under hat j if it is nearer than 1/m to the cut j/m.
-        low = np.maximum((2 * n * (j - 1) - m) // (2 * m) + 1, 0)
-        high = np.minimum(-((-2 * n * (j + 1) + m) // (2 * m)), n)
-        kept = low < high
-        first.append(low[kept])
-        last.append(high[kept])
-        peak.append(j[kept])
-        level.append(np.full(int(kept.sum()), i))
-    a, b, j, at = (np.concatenate([np.empty(0, np.int64), *x]) for x in (first, last, peak, level))
-    order = np.lexsort((a, b))
-    offset = np.zeros(a.size + 1, np.int64)
-    np.cumsum((b - a)[order], out=offset[1:])
-    heights, bins = _weigh(n, whole, a[order], offset, j[order], parts[at[order]], tops[at[order]])
+    tops = np.concatenate([np.empty(0, np.int64), *(level.tops for level in levels)])
+    if not (0 < whole <= 1 << 30 and ((tops > 0) & (tops < whole)).all()):
+        raise UsageError("the levels' weights must be positive and below the whole, which is at most 2**30.")
+    parts = [_hats_of(n, level) for level in levels]
+    columns = np.concatenate([np.empty((7, 0), np.int64), *parts], axis=1)
+    first, last, half, left, peak, right, tops = columns[:, np.lexsort((columns[0], columns[1]))]
+    offset = np.zeros(first.size + 1, np.int64)
+    np.cumsum(last - first, out=offset[1:])
+    weights, bins = np.empty(offset[-1], np.int64), np.full(n, whole)
+    _weigh(first, offset, half, left, peak, right, tops, weights, bins)
     if bins.min() < 1:
         raise UsageError("the levels' weights leave nothing for the bins themselves; make them smaller.")
-    return HatShape(frozen(bins), frozen(a[order]), frozen(offset), frozen(heights), whole)
+    return HatShape(frozen(bins), frozen(first), frozen(offset), frozen(weights), whole)
+
+
+def _hats_of(n: int, level: Level) -> Ints:
+    """Return the columns that `_weigh` reads: a bin is under a hat if its centre lies between the knots."""
+    left, peak, right = level.knots[:-2], level.knots[1:-1], level.knots[2:]
+    bin_size = 2 * level.half
+    first = np.where(left == peak, 0, np.maximum((left - level.half) // bin_size + 1, 0))
+    last = np.minimum(-((level.half - right) // bin_size), n)
+    columns = np.stack((first, last, np.full(left.size, level.half), left, peak, right, level.tops))
+    return columns[:, first < last]
 
 
 @kernel
 def _weigh(
-    n: int, whole: int, first: Ints, offset: Ints, peak: Ints, parts: Ints, tops: Ints
-) -> tuple[Ints, Ints]:
-    weights = np.empty(offset[first.size], np.int64)
-    bins = np.full(n, whole, np.int64)
+    first: Ints,
+    offset: Ints,
+    half: Ints,
+    left: Ints,
+    peak: Ints,
+    right: Ints,
+    tops: Ints,
+    weights: Ints,
+    bins: Ints,
+) -> None:
+    """Write the weights, rounded, and take them from the bins."""
     for h in range(first.size):
         for i in range(offset[h + 1] - offset[h]):
             b = first[h] + i
-            w = (tops[h] * (2 * n - abs((2 * b + 1) * parts[h] - 2 * n * peak[h])) + n) // (2 * n)  # rounded
+            away = (2 * b + 1) * half[h] - peak[h]
+            side = right[h] - peak[h] if away > 0 else peak[h] - left[h]
+            w = tops[h] if side == 0 else (2 * tops[h] * (side - abs(away)) + side) // (2 * side)
             weights[offset[h] + i] = w
             bins[b] -= w
-    return weights, bins
 
 
 def column_sums(hats: HatShape) -> Ints:

@@ -108,11 +108,11 @@ class WorkloadTree(Step):
 
 @dataclass(frozen=True)
 class Hats(Step):
-    """Every bin and two or three levels of overlapping triangles, made to agree by least squares (ours).
+    """Every bin and one to four levels of overlapping triangles, made to agree by least squares (ours).
 
-    For all ranges or all prefixes of single bins this beats the best tree from some 32 bins on, by 12 to 20 %
-    of the squared error. For listed ranges the better of the triangles for all ranges and the tuned tree is
-    chosen from the ranges alone; for anything else the tuned tree is used.
+    For all ranges of 24 single bins or more, and all prefixes of 14 or more, this beats the best tree: from
+    some 200 bins on by 15 to 20 % of the squared error. For listed ranges the better of the triangles for all
+    ranges and the tuned tree is chosen from the ranges alone; for anything else the tuned tree is used.
     """
 
     spends: ClassVar[bool] = True
@@ -135,7 +135,8 @@ def hats_for(curator: Curator, groups: Groups, workload: Workload, *, share: Fra
     queries, n = kinds.get(type(workload)), groups.n
     # A record has weight 2^12 in the queries, so their noise is that much wider.
     too_wide = curator.scale(share) * 2.0**12 > WIDEST_SCALE
-    if n < 32 or not groups.are_singletons or groups.order is not None or too_wide:
+    least = LEAST[queries or "all-ranges"][0]
+    if n < least or not groups.are_singletons or groups.order is not None or too_wide:
         return None
     if queries is None and isinstance(workload, Ranges) and n <= _MOST_COMPARED:
         return "all-ranges" if _hats_win(workload) else None
