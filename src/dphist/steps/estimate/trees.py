@@ -12,6 +12,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.domain.workload import AllRanges, LineWorkload, Points, Prefixes, Ranges, Rectangles, Workload
 from dphist.errors import UsageError
+from dphist.kernels.trees.hat_rules import LEAST
 from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
 from dphist.uncertainty.models import HatTotals, TreeTotals
