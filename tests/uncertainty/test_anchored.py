@@ -480,10 +480,25 @@ def test_the_squared_error_of_nothing_and_of_very_many_bins_is_not_estimated():
     many = np.zeros(risk._MOST + 1)
     assert estimated_risk(many, many, 1.0, lambda y: pytest.fail("it takes too long"), None) is None
     runs = []
-    part = np.zeros(risk._ALL_PARTS + 1)
+    part = np.zeros(risk._PARTS * risk._MOVED)
     found = estimated_risk(part, part, 1.0, lambda y: runs.append(0) or y * 0, np.zeros(part.size))
     assert len(runs) == 2 and found.classes.means.size == 4
     assert found.mean == pytest.approx(-noise_law.variance(1.0))  # zero is right, and here nothing is noisy
+
+
+def test_moving_many_bins_at_once_changes_the_estimate_little():
+    from dphist.kernels.averaging.dyadic import dyadic_average
+
+    rng = np.random.default_rng(7)
+    x, scale, told, true = np.repeat(rng.integers(0, 300, 32), 16), 10.0, [], []
+    p = 1 - math.exp(-1 / scale)
+    for _ in range(4):
+        measured = (x + rng.geometric(p, x.size) - rng.geometric(p, x.size)).astype(float)
+        values = dyadic_average(measured, scale)[0]
+        told.append(estimated_risk(measured, values, scale, lambda y: dyadic_average(y, scale)[0], None))
+        true.append(np.mean((values - x) ** 2))
+    off = np.mean([found.mean for found in told]) - np.mean(true)
+    assert abs(off) < 3 * np.mean([found.error for found in told]) / 2
 
 
 def test_words_say_whether_the_squared_error_can_be_told_from_nothing():

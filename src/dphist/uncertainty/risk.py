@@ -30,9 +30,9 @@ from dphist.kernels.halving import public_key
 from dphist.uncertainty import noise_law
 
 Average = Callable[[Floats], Floats]  # what made the values from the measurement
-_RUNS = 1 << 14  # bins in all runs of one sign, up to which every part is moved
-_PARTS = 8  # the bins are moved in at least so many parts
-_ALL_PARTS = 1 << 12  # bins beyond which one part stands for all
+_RUNS = 1 << 14  # bins in all runs of one sign, up to which fewer bins are moved at once than need be
+_PARTS = 16  # the bins are moved in at least so many parts: in eight, estimates were a seventh too large
+_MOVED = 1 << 12  # bins that are moved, of more
 _MOST = 1 << 17  # bins beyond which nothing is moved, for the time it takes
 _FEWEST = 1024  # bins from which classes of them have a squared error of their own
 _CLASSES, _IN_CLASS = 4, 512
@@ -124,8 +124,8 @@ def estimated_risk(
     """Return the mean squared error of averaged values; None for too many bins or without noise.
 
     Up to 128 bins each is moved alone, which is exact. Of more bins, some that lie far from each other are
-    moved at once, in parts of up to an eighth: what one does to another is neglected. Beyond 4,096 bins
-    one such part stands for all, and beyond 131,072 nothing is estimated.
+    moved at once, in parts of up to a sixteenth: what one does to another is neglected. Of more than 4,096
+    bins some of these parts, with about as many bins, stand for all; beyond 131,072 nothing is estimated.
 
     Args:
         average: what made the values from the measurement.
@@ -137,7 +137,7 @@ def estimated_risk(
         return None
     parts = n if n * n <= _RUNS else max(_RUNS // n, _PARTS)
     covariance, known = np.zeros(n), np.zeros(n, dtype=bool)
-    for k in range(parts if n <= _ALL_PARTS else 1):
+    for k in range(parts if n <= _MOVED else max(parts * _MOVED // n, 1)):
         part = np.arange(k, n, parts)
         move = np.zeros(n)
         move[part] = public_draws(measured, part, scale)
