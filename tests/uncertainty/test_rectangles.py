@@ -9,13 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import dphist
 from dphist.domain import Domain, Integers
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.kernels.transforms.haar import haar_answers, haar_error
-from dphist.kernels.trees.tree import make_tree
+from dphist.kernels.trees.tree import make_tree, shaped_tree
 from dphist.kernels.trees.variances import group_variances, range_variances, tree_error, weighted_variance
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy.counts import Counts
@@ -212,11 +213,37 @@ def test_intervals_of_rectangles_hold_in_repeatable_releases(method, epsilon):
     assert np.mean(held) > 0.9
 
 
-def test_what_no_law_is_known_of_stays_unknown():
-    with pytest.raises(UsageError):
-        make_pipeline("quadtree", Domain((Integers(0, 7),))).check(
-            Domain((Integers(0, 7),)), make_workload("points", 8)
-        )
-    uneven = Domain((Integers(0, 4), Integers(0, 6)))
-    found = released("quadtree", counts=np.ones((5, 7), dtype=np.int64), domain=uneven)
-    assert found.sum((0, 3), (1, 4)).low is None
+@pytest.mark.parametrize("shape", [(5, 7), (8, 3), (1, 6), (2, 2)])
+def test_a_quadtree_of_uneven_boxes_knows_every_rectangle(shape, tmp_path):
+    domain = Domain(tuple(Integers(0, k - 1) for k in shape))
+    found = released("quadtree", counts=np.ones(shape, dtype=np.int64), domain=domain)
+    error = found.error
+    tree = error.total_noise._error.tree
+    dense, place = covariance(tree, error.scales), np.argsort(error.groups.order)
+    z = noise_law.normal_quantile(0.95)
+    for a, b in itertools.combinations(range(shape[0] + 1), 2):
+        box = Boxes(shape, tuple(map(np.array, ([a], [b], [0], [max(shape[1] // 2, 1)]))))
+        w = np.zeros(tree.k)
+        w[place[box.cells(0)]] = 1
+        assert error.boxes_margins(box, level=0.95)[0] == pytest.approx(z * math.sqrt(w @ dense @ w))
+    again = dphist.load(found.save(tmp_path / "r.json"))
+    assert again == found and np.array_equal(again.intervals(), found.intervals())
+
+
+def test_the_shape_of_a_tree_is_read_level_by_level():
+    tree = shaped_tree(np.array([True, False, True, True, False, False, False]))
+    assert tree.left.tolist() == [1, 0, 3, 5, 0, 0, 0] and tree.parent.tolist() == [-1, 0, 0, 2, 2, 3, 3]
+    assert tree.lo.tolist() == [0, 0, 1, 1, 3, 1, 2] and tree.hi.tolist() == [4, 1, 4, 3, 4, 2, 3]
+    assert tree.leaf.tolist() == [1, 5, 6, 4]
+    for wrong in ([True], [True, True, False], [False, True, False]):
+        with pytest.raises(UsageError):
+            shaped_tree(np.array(wrong))
+
+
+def test_a_private_cut_changes_no_law():
+    held = []
+    for seed in range(12):
+        found = released("hybridtree", seed=seed, epsilon="0.5")
+        low, high = found.intervals()
+        held.append(np.mean((low <= COUNTS) & (high >= COUNTS)))
+    assert np.mean(held) > 0.9

@@ -450,7 +450,7 @@ _METHODS = (
         _CORMODE, lambda d: Pipeline(estimate=estimate.QuadTree()), dimensions=_PLANES, data_dependent=False,
         intervals="normal", usual=_PLANES),
     _grid("hybridtree", "A quadtree whose upper cuts are private medians.",
-        _CORMODE, lambda d: Pipeline(estimate=estimate.HybridTree()), dimensions=_PLANES, intervals="none",
+        _CORMODE, lambda d: Pipeline(estimate=estimate.HybridTree()), dimensions=_PLANES, intervals="normal",
         usual=_PLANES),
     _grid("uniformgrid", "Equal boxes, as many as a noisy total allows, one noisy total each.",
         _GRIDS, _uniformgrid, time="O(n)", usual=_BOTH),

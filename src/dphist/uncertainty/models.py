@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -485,6 +485,8 @@ class TreeTotals(NormalSums):
         branching: how many children a node has.
         pruned: whether the tree is the one over the bins, cut off at the groups, or one over the groups.
         scales: the noise of each node, infinite where it was not measured.
+        inner: which nodes have two children, numbered level by level, of a tree that follows from none of the
+            above; None of the others.
     """
 
     kind: ClassVar[str] = "tree totals"
@@ -492,6 +494,7 @@ class TreeTotals(NormalSums):
     branching: int
     pruned: bool
     scales: Floats
+    inner: NDArray[np.bool_] | None = None
 
     @property
     def description(self) -> str:
@@ -504,7 +507,7 @@ class TreeTotals(NormalSums):
 
     @cached_property
     def total_noise(self) -> TreeNoise:
-        return TreeNoise(self.groups, self.branching, self.pruned, self.scales)
+        return TreeNoise(self.groups, self.branching, self.pruned, self.scales, self.inner)
 
     @property
     def _distinct_values(self) -> int:
@@ -537,7 +540,7 @@ class TreeTotals(NormalSums):
 
     def transposed(self, rows: int) -> TreeTotals:
         """Return the model of the same tree, its bins in the order of columns."""
-        return TreeTotals(transposed_groups(self.groups, rows), self.branching, self.pruned, self.scales)
+        return replace(self, groups=transposed_groups(self.groups, rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for a JSON file; distinct scales are written once, an infinite one as null."""
@@ -549,6 +552,7 @@ class TreeTotals(NormalSums):
             "pruned": self.pruned,
             "scales": [None if math.isinf(s) else s for s in distinct.tolist()],
             "scale_of_node": which.tolist(),
+            **({} if self.inner is None else {"inner": self.inner.astype(np.int64).tolist()}),
         }
 
     @classmethod
@@ -558,7 +562,11 @@ class TreeTotals(NormalSums):
         groups = Groups.from_dict(described["groups"])
         if scales.shape != (2 * groups.k - 1,):
             raise ReleaseFileError("the release's error model does not fit its groups; the file is damaged.")
-        return cls(groups, described["branching"], described["pruned"], scales)
+        inner = described.get("inner")
+        if inner is not None and len(inner) != scales.size:
+            raise ReleaseFileError("the release's error model does not fit its tree; the file is damaged.")
+        shape = None if inner is None else np.array(inner, dtype=bool)
+        return cls(groups, described["branching"], described["pruned"], scales, shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,6 +138,7 @@ class TreeNoise(TotalNoise):
     branching: int
     pruned: bool
     scales: Floats
+    inner: NDArray[np.bool_] | None = None
     independent: ClassVar[bool] = False
 
     @property
@@ -149,9 +150,12 @@ class TreeNoise(TotalNoise):
         from dphist.kernels.trees import tree as trees
         from dphist.kernels.trees import variances
 
-        tree = trees.make_tree(self.groups.k, self.branching)
-        if self.pruned:
+        if self.inner is not None:
+            tree = trees.shaped_tree(self.inner, self.branching)
+        elif self.pruned:
             tree = trees.pruned_tree(self.groups.starts, self.branching)
+        else:
+            tree = trees.make_tree(self.groups.k, self.branching)
         return variances.tree_error(tree, noise_law.variance(self.scales))
 
     @cached_property

@@ -65,6 +65,41 @@ def make_tree(k: int, branching: int = 2) -> Tree:
     return _tree(np.arange(k + 1), branching)
 
 
+def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
+    """Return the tree in which these nodes, numbered level by level, have two children: O(k).
+
+    Args:
+        inner: whether a node has children, one entry per node.
+        branching: how many children a node has in the tree asked for.
+    """
+    flags = np.asarray(inner, dtype=bool)
+    left = np.where(flags, 1 + 2 * (np.cumsum(flags) - flags), 0)
+    if flags.size != 2 * int(flags.sum()) + 1 or (left[flags] <= np.flatnonzero(flags)).any():
+        raise UsageError("a tree's nodes have none or two children, which come after them.")
+    lo, hi, parent, leaf = _spans(left)
+    return Tree(lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching)
+
+
+@kernel
+def _spans(left: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the groups that every node covers, its parent, and the node of each group."""
+    nodes = left.size
+    lo, hi, parent = np.zeros(nodes, np.int64), np.ones(nodes, np.int64), np.full(nodes, -1, np.int64)
+    leaf = np.empty((nodes + 1) // 2, np.int64)
+    for q in range(nodes - 1, -1, -1):
+        if left[q] > 0:
+            hi[q] = hi[left[q]] + hi[left[q] + 1]
+            parent[left[q]] = parent[left[q] + 1] = q
+    for q in range(nodes):
+        hi[q] += lo[q]
+        if left[q] > 0:
+            lo[left[q]] = lo[q]
+            lo[left[q] + 1] = lo[q] + hi[left[q]]  # which is still a number of groups
+        else:
+            leaf[lo[q]] = q
+    return lo, hi, parent, leaf
+
+
 def pruned_tree(starts: Ints, branching: int = 2) -> Tree:
     """Return the tree over the bins, cut off below the groups, which must be nodes of it: O(k log k).
 

@@ -24,13 +24,12 @@ from dphist.steps.partition.grids import (
     rows_and_columns,
 )
 from dphist.steps.protocols import Estimated, Rough, Step, variance
-from dphist.uncertainty.models import Unknown
+from dphist.uncertainty.models import TreeTotals, Unknown
 
 if TYPE_CHECKING:
     from dphist.kernels.trees.tree import Tree
 
 _TOTAL = Fraction(1, 20)  # of a share, for the noisy total that sets a grid's size
-_UNEVEN = "the boxes of this tree are of uneven sizes; the variances of its values are not computed"
 _REFINED = "the finer grid was chosen by noisy counts that enter the values, which hides part of the error"
 Boxes = tuple[Ints, Ints, Ints, Ints]  # first row, last row + 1, first column, last column + 1
 Cut = Callable[[Ints, int, Boxes], Ints]  # each box's level, the axis, the boxes -> where each is cut
@@ -160,11 +159,13 @@ def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Frac
 
     groups = Groups(np.arange(order.size + 1), order)
     weights = trees.level_weights(tree, ratio=ratio)
-    found = measured_tree(curator, groups, tree, weights, share=share, pruned=False)[0]
+    found, noisy = measured_tree(curator, groups, tree, weights, share=share, pruned=False)
     plain = trees.make_tree(tree.k, tree.branching)
     if np.array_equal(plain.lo, tree.lo) and np.array_equal(plain.hi, tree.hi):
         return found
-    return Estimated(found.values, Unknown(_UNEVEN))
+    shape = tree.left > 0  # uneven boxes: the tree does not follow from their number
+    error = TreeTotals(groups, tree.branching, False, np.asarray(noisy.scale), shape)
+    return Estimated(found.values, error)
 
 
 def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
