@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive_averaging as naive
 from dphist.kernels.averaging import dyadic
 from dphist.kernels.averaging.dyadic import dyadic_average
-from tests import naive_averaging as naive
 
 KINDS = ("empty", "even", "steps", "jagged", "sparse", "pairs")
 

@@ -53,6 +53,12 @@ def publish(
         option(PRIVACY, "Part of epsilon for measuring bias.", "PART"),
     ] = None,
     workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    prior: Annotated[
+        Path | None, option(PRIVACY, "An earlier release, or public counts; for average.", "FILE")
+    ] = None,
+    public_prior: Annotated[
+        bool, option(PRIVACY, "Counts in --prior are public.", None, "--public-prior")
+    ] = False,
     ledger: Annotated[Path | None, option(PRIVACY, "Made with: dphist ledger create", "FILE")] = None,
     dataset: Annotated[str, option(PRIVACY, "Whom the ledger charges; default.", "NAME")] = "default",
     post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",
@@ -77,7 +83,8 @@ def publish(
     refuse_own_labels(data, axes.categories, axes.y_categories, groups.groups)
     _check_looks(looks, plot)
     choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
-    plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices)
+    belief = {"prior": prior, "public_prior": public_prior}
+    plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices, **belief)
     say_what_is_short(plan.domain)
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
@@ -270,6 +277,7 @@ def _show_plan(
         **({} if plan.unit is None else {"bounding": bounding(plan.max_contributions)}),
         "epsilon": str(plan.epsilon),
         "method": plan.method if isinstance(plan.method, str) else plan.method.name,
+        **({} if plan.prior is None else {"prior": str(plan.prior)}),
         **({"calibrate": f"{amount(part)} of epsilon"} if (part := plan.pipeline.calibrate) else {}),
         **expected_error(plan),
         "ledger": str(account),

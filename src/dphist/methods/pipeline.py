@@ -20,10 +20,11 @@ from dphist.privacy.curator import Curator
 from dphist.release import Post, Release
 from dphist.steps.anchor import anchored
 from dphist.steps.calibrate import calibrate
-from dphist.steps.estimate import GroupMeans
+from dphist.steps.estimate import Averaged, GroupMeans
 from dphist.steps.initialize import Nothing
 from dphist.steps.order import AsGiven
 from dphist.steps.partition import Singletons
+from dphist.steps.prior import Prior
 from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, Partitioner
 
 INTERVALS = Fraction(1, 20)  # the share of the budget with which a method that groups bins measures its bias
@@ -181,6 +182,14 @@ class Pipeline:
         free = getattr(self.initialize, "measures_bins", False)
         needs = groups and not free and self.estimate.calibrates and not self.calibrate
         return dataclasses.replace(self, calibrate=part) if needs else self
+
+    def with_prior(self, prior: Prior) -> Pipeline:
+        """Return this method with public numbers of the same bins; only methods that average take any."""
+        if not isinstance(self.estimate, Averaged):
+            raise UsageError(
+                f"the method {self.name} takes no prior: use method='average', or leave prior= out."
+            )
+        return dataclasses.replace(self, estimate=dataclasses.replace(self.estimate, prior=prior))
 
     def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:
         """Return the steps and their shares, ready for JSON.

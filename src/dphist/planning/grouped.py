@@ -81,6 +81,8 @@ class GroupedPlan(Plan):
         object.__setattr__(self, "other", other)
         object.__setattr__(self, "group_other", group_other)
         self.hierarchy  # noqa: B018 - wrong groups are refused here
+        if self.prior is not None:
+            raise UsageError("a prior is of one histogram, and groups have many: leave prior= out.")
         super().__post_init__()
         self.shares  # noqa: B018 - and wrong importances
 

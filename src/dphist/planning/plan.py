@@ -56,6 +56,7 @@ from dphist.release import POSTS, Post, Release
 from dphist.uncertainty.constants import SHARE_FOR_BINS
 
 if TYPE_CHECKING:
+    from dphist.planning.prior import Believed, PriorLike
     from dphist.records.check import Check
     from dphist.release.grouped import GroupedRelease
 
@@ -76,6 +77,11 @@ def _is_default(value: object, default: object) -> bool:
     return value is default or (
         isinstance(default, str | int) and type(value) is type(default) and value == default
     )
+
+
+def _told(name: str, value: object) -> str:
+    """Return an argument as it is written; counts are not repeated."""
+    return "..." if name == "prior" and not isinstance(value, str | os.PathLike | Release) else repr(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +114,9 @@ class Plan:
             give an interval for every bin and range. The default is ``"0.05"`` for such methods and nothing
             for the others; 0 runs the method as published.
         workload: the queries that matter, by name or as pairs of bin numbers.
+        prior: an earlier release of the same bins, or public counts of them, or a file of either. The values
+            follow its shape where the noisy counts agree with it. For methods that average.
+        public_prior: declares that a prior which is no release is public.
         post: post-processing of the values: ``nonneg``, ``integer`` or ``none``. The unbiased values are
             published too.
         table: the table or SELECT statement to read, if the data is a database.
@@ -136,6 +145,8 @@ class Plan:
     method: str | Pipeline = "identity"
     calibrate: Any = None
     workload: WorkloadLike = "points"
+    prior: PriorLike | None = None
+    public_prior: bool = False
     post: Post = "none"
     table: str | None = None
     timezone: str | None = None
@@ -148,7 +159,9 @@ class Plan:
     def __repr__(self) -> str:
         """Return the plan as the call that makes it: what differs from the defaults."""
         said = ((f.name, getattr(self, f.name), f.default) for f in fields(self) if f.init)
-        parts = (f"{name}={value!r}" for name, value, default in said if not _is_default(value, default))
+        parts = (
+            f"{name}={_told(name, value)}" for name, value, default in said if not _is_default(value, default)
+        )
         return f"Plan({', '.join(parts)})"
 
     def __post_init__(self) -> None:
@@ -168,12 +181,28 @@ class Plan:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The mechanism, built for this domain."""
-        made = make_pipeline(self._named_method, self.domain, self.queries)
+        made = self._with_prior(make_pipeline(self._named_method, self.domain, self.queries))
         return made.with_intervals() if self.calibrate is None else replace(made, calibrate=self.calibrate)
 
     @property
     def _named_method(self) -> str | Pipeline:
         return self.method
+
+    def _with_prior(self, made: Pipeline) -> Pipeline:
+        return made if self._believed is None else made.with_prior(self._believed.prior)
+
+    @cached_property
+    def _believed(self) -> Believed | None:
+        if self.prior is None:
+            return None
+        from dphist.planning.prior import believed
+
+        return believed(self.prior, self.domain, public=self.public_prior)
+
+    @property
+    def _of_prior(self) -> dict[str, Any]:
+        """What a release says of its prior."""
+        return {} if self._believed is None else {"prior": self._believed.origin}
 
     @cached_property
     def zone(self) -> str:
@@ -309,6 +338,7 @@ class Plan:
             "well_formed": self.well_formed,
             "encoding": self.encoding,
             "decimal": self.decimal,
+            **self._of_prior,
         }
 
     def _shares(self) -> Iterator[Fraction]:
@@ -397,6 +427,8 @@ def histogram(  # type: ignore[misc]
     method: str | Pipeline = "identity",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
+    prior: PriorLike | None = None,
+    public_prior: bool = False,
     post: Post = "none",
     table: str | None = None,
     timezone: str | None = None,
@@ -437,6 +469,8 @@ def histogram(  # type: ignore[misc]
         "method": method,
         "calibrate": calibrate,
         "workload": workload,
+        "prior": prior,
+        "public_prior": public_prior,
         "post": post,
         "table": table,
         "timezone": timezone,
@@ -477,6 +511,8 @@ def histogram2d(
     method: str | Pipeline = "identity",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
+    prior: PriorLike | None = None,
+    public_prior: bool = False,
     post: Post = "none",
     table: str | None = None,
     timezone: str | None = None,
@@ -507,6 +543,8 @@ def histogram2d(
         method=method,
         calibrate=calibrate,
         workload=workload,
+        prior=prior,
+        public_prior=public_prior,
         post=post,
         table=table,
         timezone=timezone,
@@ -602,6 +640,8 @@ def from_counts(
     method: str | Pipeline = "identity",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
+    prior: PriorLike | None = None,
+    public_prior: bool = False,
     bins: Any = None,
     ledger: LedgerLike | str | Path | None = None,
     sensitivity: int = 1,
@@ -627,12 +667,14 @@ def from_counts(
         method=method,
         calibrate=calibrate,
         workload=workload,
+        prior=prior,
+        public_prior=public_prior,
         post=post,
     )
     book = open_ledger(ledger, durable=False)
     book.check(plan.budget, dataset=dataset)
     held = Counts(exact, plan.domain, sensitivity, unit_words(None, sensitivity))
-    return _publish(plan, held, book, dataset, {"source": "counts"})
+    return _publish(plan, held, book, dataset, {"source": "counts", **plan._of_prior})  # noqa: SLF001
 
 
 class SimulatedValues(np.ndarray[Any, np.dtype[np.float64]]):
@@ -648,6 +690,7 @@ def simulate(
     epsilon: Any,
     method: str | Pipeline = "identity",
     workload: WorkloadLike = "points",
+    prior: PriorLike | None = None,
     trials: int = 1,
     seed: int = 0,
     bins: Any = None,
@@ -664,8 +707,15 @@ def simulate(
         An array of values, one row per trial, stamped ``simulated``. The same seed gives the same array.
     """
     exact = np.asarray(counts)
-    plan = Plan(bins=_domain_of(exact, bins), epsilon=epsilon, method=method, workload=workload)
-    published = make_pipeline(method, plan.domain, plan.queries)
+    plan = Plan(
+        bins=_domain_of(exact, bins),
+        epsilon=epsilon,
+        method=method,
+        workload=workload,
+        prior=prior,
+        public_prior=True,
+    )
+    published = plan._with_prior(make_pipeline(method, plan.domain, plan.queries))  # noqa: SLF001
     held = Counts(exact, plan.domain, sensitivity)
     if as_int(trials, "trials") < 1:
         raise UsageError(f"trials must be at least 1, not {trials}.")

@@ -70,9 +70,11 @@ _ONE: dict[str, tuple[type, ...]] = {
     "method": _TEXT,
     "calibrate": (int, float, str),
     "workload": _WORDS,
+    "prior": _TEXT,
+    "public_prior": (bool,),
     "post": _TEXT,
 }
-_PLAIN = ("where", "outside", "max_contributions", "method", "calibrate", "workload", "post")
+_PLAIN = ("where", "outside", "max_contributions", "method", "calibrate", "workload", "public_prior", "post")
 _USUAL: dict[str, Any] = {
     "dataset": "default",
     "encoding": "utf-8",
@@ -82,6 +84,7 @@ _USUAL: dict[str, Any] = {
     "max_contributions": 1,
     "method": "identity",
     "workload": "points",
+    "public_prior": False,
     "post": "none",
 }
 _KINDS = {
@@ -115,6 +118,7 @@ integers = [0, 120]         # bins come from public knowledge, never from the da
 # method = "dawa"           # see: dphist methods
 # workload = "ranges"       # what matters: points, ranges, prefixes
 # where = "age >= 18"
+# prior = "last-year.json"  # an earlier release of the same bins, with method = "average"
 
 [histograms.wards]
 column = "ward"
@@ -255,6 +259,8 @@ def _plan(one: dict[str, Any], epsilon: Fraction, of_all: dict[str, Any], folder
         options["workload"] = [
             tuple(pair) if isinstance(pair, list) else pair for pair in options["workload"]
         ]
+    if "prior" in one:
+        options["prior"] = _place(one["prior"], folder)
     make: Any = GroupedPlan if grouped else Plan
     return make(  # type: ignore[no-any-return]
         bins=Domain(tuple(axes)),
@@ -322,6 +328,8 @@ def _described(plan: Plan, folder: Path) -> dict[str, Any]:
         raise UsageError("a plan with a pipeline of its own cannot be written; name a method.")
     if not isinstance(plan.workload, str | list | tuple):
         raise UsageError("a plan file names its workload, or lists pairs of bins; this one is an object.")
+    if not isinstance(plan.prior, str | os.PathLike | None):
+        raise UsageError("a plan file names the file of its prior: save it, and give prior= its path.")
     columns = (plan.column,) if isinstance(plan.column, str) else plan.column
     if columns is None:
         raise UsageError("a plan file names the column to count: give the plan one.")
@@ -339,6 +347,7 @@ def _described(plan: Plan, folder: Path) -> dict[str, Any]:
     return said | {
         **{key: getattr(plan, key) for key in _PLAIN if key not in ("workload", "calibrate")},
         "workload": plan.workload,
+        "prior": _from(plan.prior, folder),
         "calibrate": None if plan.calibrate is None else _number(plan.pipeline.calibrate),
     }
 

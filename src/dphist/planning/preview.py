@@ -38,7 +38,7 @@ from dphist.release import Post, Release, load_one, nonneg
 LikeData: TypeAlias = str | os.PathLike[str] | Release | ArrayLike
 DRAWN = 12  # outcomes that are kept as releases and drawn
 OUTCOMES, MOST_BINS = 40, 1 << 16  # outcomes behind the band; with more bins only those that are drawn
-_RELEASES = (".json", ".parquet")
+RELEASES = (".json", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,9 @@ def pattern(like: LikeData, domain: Domain) -> Pattern:
         raise UsageError(
             f"there is no file {str(path)!r}, and no shape of that name: see dphist.shapes.SHAPES."
         )
-    if path.suffix.lower() in _RELEASES:
+    if path.suffix.lower() in RELEASES:
         return _earlier(load_one(path), domain, path.name)
-    return _public(_read(path, len(domain.axes)), domain, path.name)
+    return _public(read_counts(path, len(domain.axes)), domain, path.name)
 
 
 def _is_path(text: str) -> bool:
@@ -135,7 +135,8 @@ def _public(counts: Any, domain: Domain, name: str) -> Pattern:
     return Pattern(f"like {name}", known, lasting=False)
 
 
-def _read(path: Path, axes: int) -> Any:
+def read_counts(path: Path, axes: int) -> Any:
+    """Return the counts of a public file; no error repeats what is in it."""
     how = "write one count per line (.csv, a header line is allowed), or a numpy array (.npy)"
     if path.suffix.lower() not in (".npy", ".csv", ".txt"):
         raise UsageError(

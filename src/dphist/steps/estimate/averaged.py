@@ -8,10 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
 from dphist.domain.workload import Workload
+from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.estimate.transforms import grid_of
+from dphist.steps.prior import Prior
 from dphist.steps.protocols import Estimated, Rough, Step
 from dphist.uncertainty.models import GroupTotals
 
@@ -21,9 +24,18 @@ class Averaged(Step):
     """One noisy total per group, averaged over all dyadic partitions of the line or the grid of groups.
 
     What is measured is unbiased, and its noise is known: intervals are about that measurement.
+
+    Args:
+        prior: public numbers of the same bins. A block may then be a multiple of them, too, if the noisy
+            counts say so.
     """
 
     spends: ClassVar[bool] = True
+    prior: Prior | None = None
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        if self.prior is not None and self.prior.counts.shape != (domain.n,):
+            raise UsageError(f"the prior has {self.prior.counts.size:,} bins, and the domain {domain.n:,}.")
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -34,8 +46,10 @@ class Averaged(Step):
         noisy = curator.measure(groups, share=share)
         scale, shape = float(np.max(noisy.scale)), grid_of(curator, groups)
 
+        prior = None if self.prior is None else groups.totals(self.prior.over(groups.n))
+
         def average(counts: Floats) -> Floats:
-            return dyadic_average(counts, scale, shape=shape)[0]
+            return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
 
         counts = noisy.values.astype(np.float64)
         plain = groups.are_singletons and groups.order is None
