@@ -87,6 +87,7 @@ def test_a_simulated_prior_is_warned_of(ledger):
         (-LAST, DataError, "0 or more"),
         (np.where(LAST > 0, np.inf, 1.0), DataError, "0 or more"),
         (LAST.astype(str), DataError, "one number for each bin"),
+        ([[1, 2], [3]], DataError, "one number for each bin"),
         ("nowhere.json", UsageError, "there is no file"),
     ],
 )
@@ -118,6 +119,8 @@ def test_methods_that_do_not_average_refuse_a_prior_unpaid(ledger, earlier, meth
             method="average", prior=earlier,
         )  # fmt: skip
     assert ledger.spent("d") == 0
+    with pytest.raises(UsageError, match="True or False"):
+        publish(ledger, prior=earlier, public_prior="yes")
 
 
 def test_records_are_published_with_a_prior(ledger, earlier):

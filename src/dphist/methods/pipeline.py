@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -183,13 +184,16 @@ class Pipeline:
         needs = groups and not free and self.estimate.calibrates and not self.calibrate
         return dataclasses.replace(self, calibrate=part) if needs else self
 
-    def with_prior(self, prior: Prior) -> Pipeline:
-        """Return this method with public numbers of the same bins; only methods that average take any."""
+    def with_prior(self, read: Callable[[], Prior]) -> Pipeline:
+        """Return this method with public numbers of the same bins, which are read if it takes any.
+
+        Only methods that average do.
+        """
         if not isinstance(self.estimate, Averaged):
             raise UsageError(
                 f"the method {self.name} takes no prior: use method='average', or leave prior= out."
             )
-        return dataclasses.replace(self, estimate=dataclasses.replace(self.estimate, prior=prior))
+        return dataclasses.replace(self, estimate=dataclasses.replace(self.estimate, prior=read()))
 
     def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:
         """Return the steps and their shares, ready for JSON.

@@ -173,6 +173,8 @@ class Plan:
             )
         if not isinstance(self.post, str) or self.post not in POSTS:
             raise UsageError(f"post must be one of {', '.join(POSTS)}, not {shown(self.post)}.")
+        if not isinstance(self.public_prior, bool):
+            raise UsageError(f"public_prior must be True or False, not {shown(self.public_prior)}.")
         validate_reading(self._counted, self._columns, self.outside, self.unit, self.max_contributions)
         self.zone  # noqa: B018 - a wrong zone is refused here
         Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
@@ -189,12 +191,10 @@ class Plan:
         return self.method
 
     def _with_prior(self, made: Pipeline) -> Pipeline:
-        return made if self._believed is None else made.with_prior(self._believed.prior)
+        return made if self.prior is None else made.with_prior(lambda: self._believed.prior)
 
     @cached_property
-    def _believed(self) -> Believed | None:
-        if self.prior is None:
-            return None
+    def _believed(self) -> Believed:
         from dphist.planning.prior import believed
 
         return believed(self.prior, self.domain, public=self.public_prior)
@@ -202,7 +202,7 @@ class Plan:
     @property
     def _of_prior(self) -> dict[str, Any]:
         """What a release says of its prior."""
-        return {} if self._believed is None else {"prior": self._believed.origin}
+        return {} if self.prior is None else {"prior": self._believed.origin}
 
     @cached_property
     def zone(self) -> str:

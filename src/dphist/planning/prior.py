@@ -29,7 +29,7 @@ class Believed:
     origin: dict[str, Any] = field(hash=False)
 
 
-def believed(given: PriorLike, domain: Domain, *, public: bool) -> Believed:
+def believed(given: PriorLike | None, domain: Domain, *, public: bool) -> Believed:
     """Return the prior of a plan; whatever is wrong with it is said before anything is charged.
 
     Args:
@@ -39,7 +39,11 @@ def believed(given: PriorLike, domain: Domain, *, public: bool) -> Believed:
     if isinstance(given, Release):
         return _earlier(given, domain, {})
     if not isinstance(given, str | os.PathLike):
-        return _counts(np.asarray(given), domain, {"counts": "in memory"}, "the prior", public=public)
+        try:
+            counts = np.asarray(given)
+        except (ValueError, TypeError):
+            raise DataError("the prior must be counts, one number for each bin.") from None
+        return _counts(counts, domain, {"counts": "in memory"}, "the prior", public=public)
     path = Path(given)
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}: prior= takes a release, public counts, or a file.")
