@@ -168,16 +168,23 @@ def contrasts(x, covariance, *, learning=2, averaged=8):
         w[lo:mid], w[mid:hi] = 1 - part, -part
         return w @ covariance @ w
 
-    def variance_of(lo, mid, hi, shift):
-        """A whole node's is the mean of all whole ones of its height."""
-        h = (mid - lo).bit_length()
-        if hi - lo != 2**h or (lo + shift) % 2**h:
-            return exact(lo, mid, hi)
-        begins = range(-shift % 2**h, n - 2**h + 1, 2**h)
-        return np.mean([exact(b, b + 2 ** (h - 1), b + 2**h) for b in begins])
+    shifts = [round(span * (i * 0.6180339887498949 % 1)) for i in range(learning + averaged)]
 
-    for i in range(learning + averaged):
-        shift = round(span * (i * 0.6180339887498949 % 1))
+    def typical(h):
+        """The mean of eight whole nodes of a height in each tree, or all if they are fewer."""
+        found = []
+        for shift in shifts:
+            begins = range(-shift % 2**h, n - 2**h + 1, 2**h)
+            some = {int(i) for i in np.linspace(0, len(begins) - 1, 8)} if begins else ()
+            found += [exact(b, b + 2 ** (h - 1), b + 2**h) for b in (begins[i] for i in sorted(some))]
+        return np.mean(found)
+
+    def variance_of(lo, mid, hi, shift):
+        h = (mid - lo).bit_length()
+        whole = hi - lo == 2**h and (lo + shift) % 2**h == 0
+        return typical(h) if whole else exact(lo, mid, hi)
+
+    for i, shift in enumerate(shifts):
         made, nodes = one_tree(x, variance_of, shift, scales, prior)
         if i < learning:
             prior.learn(nodes, heights)

@@ -216,7 +216,7 @@ def _dawa2(domain: Domain) -> Pipeline:
 def _dawa3(domain: Domain) -> Pipeline:
     if domain.n <= _ALONE:
         return _tree(domain, estimate.AveragedTree())
-    share = F("0.08") if len(domain.axes) == 1 else F("0.3")  # along a curve better groups are worth more
+    share = F("0.06") if len(domain.axes) == 1 else F("0.15")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
         partition=partition.Splits(fanout=16, halved=True),

@@ -12,7 +12,7 @@ exist, and the children 2J and 2J + 1 of height h - 1. A node with one child is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -38,8 +38,9 @@ from dphist.kernels.averaging.offsets import (
     trend,
 )
 
-_LEARNING, _AVERAGED = 2, 8  # trees from which the prior is learnt, and trees of which the mean is taken
-_SAMPLE = 32  # nodes of one height whose variances are worked out; those of the others are their mean
+_AVERAGED = 8  # trees of which the mean is taken
+_MANY = 1 << 17  # bins of all these trees together, at most
+_SAMPLE = 8  # nodes of one height and tree whose variances are worked out; those of the others are their mean
 _ONLY = -1.0  # marks a node with one child, instead of a probability
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly, however many there are
 
@@ -55,20 +56,26 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
         raise UsageError("averaging needs finite estimates of one bin or more.")
     n = x.size
     span = 1 << (n - 1).bit_length()
+    learning, averaged = _trees(n)
+    shifts = [round(span * (i * _GOLDEN % 1.0)) for i in range(learning + averaged)]
+    whole, edges = contrast_variances(n, shifts, variances)
     sums = _prefix_sums(x)
     prior = Prior.first(span.bit_length() + 1)
     scales, total = sums, np.zeros(n)
-    for i in range(_LEARNING + _AVERAGED):
-        shift = round(span * (i * _GOLDEN % 1.0))
-        whole, edges = contrast_variances(n, shift, variances)
-        counted = np.zeros((prior.empty.size if i < _LEARNING else 0, COUNTED))
-        made = _tree(sums, scales, shift, whole, edges, prior.empty, prior.mixture, counted)
-        if i < _LEARNING:
+    for i, shift in enumerate(shifts):
+        counted = np.zeros((prior.empty.size if i < learning else 0, COUNTED))
+        made = _tree(sums, scales, shift, whole, edges[i], prior.empty, prior.mixture, counted)
+        if i < learning:
             prior = Prior.learnt(counted)
         else:
             total += made
         scales = _prefix_sums(made)
-    return total / _AVERAGED
+    return total / averaged
+
+
+def _trees(n: int) -> tuple[int, int]:
+    """Return from how many trees the prior is learnt, and how many are averaged: fewer for more bins."""
+    return (2 if n <= _MANY else 1), min(max(_MANY // n, 1), _AVERAGED)
 
 
 def _prefix_sums(x: Floats) -> Floats:
@@ -76,40 +83,50 @@ def _prefix_sums(x: Floats) -> Floats:
 
 
 def contrast_variances(
-    n: int, shift: int, variances: Callable[[Ints, Ints], Floats]
+    n: int, shifts: Sequence[int], variances: Callable[[Ints, Ints], Floats]
 ) -> tuple[Floats, Floats]:
-    """Return the variance of a whole node's contrast for each height, and those of the first and last node.
+    """Return the variance of a whole node's contrast for each height; for each tree those of cut-off nodes.
 
-    Whole nodes of one height have nearly equal ones; only the first and the last node can be cut off.
+    Whole nodes of one height have nearly equal ones, whatever the shift; only the first and the last node of
+    a height can be cut off.
     """
     heights = (1 << (n - 1).bit_length()).bit_length() + 1
+    whole = 2 * len(
+        shifts
+    )  # of the columns: two for each tree's first and last node, and one for whole nodes
     place, lows, middles, highs = [], [], [], []
     for h in range(1, heights):
-        first, last = shift >> h, (n - 1 + shift) >> h
-        begin, end = -(-shift >> h), (n + shift) >> h  # the whole ones
-        some = np.unique(np.linspace(begin, end - 1, _SAMPLE if end > begin else 0).astype(np.int64))
-        for kind, nodes in enumerate((np.array([first]), np.array([last]), some)):
-            low = np.maximum((nodes << h) - shift, 0)
-            middle = (nodes << h) + (1 << (h - 1)) - shift
-            high = np.minimum(((nodes + 1) << h) - shift, n)
-            divided = (low < middle) & (middle < high)
-            place.append(np.full(int(divided.sum()), 3 * h + kind))
-            lows.append(low[divided])
-            middles.append(middle[divided])
-            highs.append(high[divided])
+        columns, nodes, moved = [], [], []
+        for i, shift in enumerate(shifts):
+            begin, end = -(-shift >> h), (n + shift) >> h  # the whole ones
+            some = np.unique(np.linspace(begin, end - 1, _SAMPLE if end > begin else 0).astype(np.int64))
+            nodes.append(np.concatenate(([shift >> h, (n - 1 + shift) >> h], some)))
+            columns.append(np.concatenate(([2 * i, 2 * i + 1], np.full(some.size, whole))))
+            moved.append(np.full(some.size + 2, shift))
+        node, shift_of, column = (np.concatenate(each) for each in (nodes, moved, columns))
+        low = np.maximum((node << h) - shift_of, 0)
+        middle = (node << h) + (1 << (h - 1)) - shift_of
+        high = np.minimum(((node + 1) << h) - shift_of, n)
+        divided = (low < middle) & (middle < high)
+        place.append((h * (whole + 1) + column)[divided])
+        lows.append(low[divided])
+        middles.append(middle[divided])
+        highs.append(high[divided])
     at, low, middle, high = (
         np.concatenate([np.empty(0, np.int64), *a]) for a in (place, lows, middles, highs)
     )
-    one, two, both = (variances(a, b) for a, b in ((low, middle), (middle, high), (low, high)))
+    one, two, both = np.split(
+        variances(np.concatenate((low, middle, low)), np.concatenate((middle, high, high))), 3
+    )
     part = (middle - low) / np.maximum(high - low, 1)
     # Var(T_left - a T), with the covariance of the children from the variance of their sum
     found = (1.0 - part) * one + part * two - part * (1.0 - part) * both
     found = np.maximum(found, 1e-12 * (one + two))
-    mean = np.bincount(at, found, minlength=3 * heights) / np.maximum(
-        np.bincount(at, minlength=3 * heights), 1
-    )
-    mean = mean.reshape(heights, 3)
-    return np.ascontiguousarray(mean[:, 2]), np.ascontiguousarray(mean[:, :2])
+    cells = heights * (whole + 1)
+    mean = np.bincount(at, found, minlength=cells) / np.maximum(np.bincount(at, minlength=cells), 1)
+    mean = mean.reshape(heights, whole + 1)
+    edges = mean[:, :whole].reshape(heights, len(shifts), 2).transpose(1, 0, 2)
+    return np.ascontiguousarray(mean[:, whole]), np.ascontiguousarray(edges)
 
 
 @kernel

@@ -37,6 +37,7 @@ NODES, EMPTIED = range(2)  # what is counted for each height to learn the prior;
 COUNTED = 2 + PARTS
 
 _EMPTY, _NEAR, _TREND = 0.03, 0.01, 0.25  # the prior before anything is learnt
+_NOTHING = -100.0  # a log of what need not be computed
 _POOLED = 1.0  # nodes of the mean of all heights that count as much as those of one height
 _MIXTURE = np.concatenate(
     (
@@ -117,22 +118,24 @@ def mixed(
         total: what the standard deviations of the parts are relative to.
         drift: the trend.
     """
+    exponent = np.empty(PARTS)
     best = -np.inf
     for k in range(PARTS):
         if k < _S:
-            x, v, c, sides = offset, variance, SPREADS[k], 1.0
+            x, v, sides = offset, variance + spread(SPREADS[k], total), 1.0
         elif k < _S + _R:
-            x, v, c, sides = offset - drift, variance, TRENDS[k - _S], 1.0
+            x, v, sides = offset - drift, variance + spread(TRENDS[k - _S], total), 1.0
         elif k < _S + _R + _N:
-            x, v, c, sides = left, left_variance, NEAR[k - _S - _R], 2.0
+            x, v, sides = left, left_variance + (NEAR[k - _S - _R] * total) ** 2, 2.0
         else:
-            x, v, c, sides = right, right_variance, NEAR[k - _S - _R - _N], 2.0
-        v += spread(c, total) if sides == 1.0 else (c * total) ** 2
-        posterior[k] = np.log(sides * mixture[k] / np.sqrt(v)) - 0.5 * x * x / v
-        best = max(best, posterior[k])
+            x, v, sides = right, right_variance + (NEAR[k - _S - _R - _N] * total) ** 2, 2.0
+        posterior[k] = sides * mixture[k] / np.sqrt(v)
+        exponent[k] = -0.5 * x * x / v
+        best = max(best, exponent[k])
     whole = 0.0
     for k in range(PARTS):
-        posterior[k] = np.exp(posterior[k] - best)
+        below = exponent[k] - best
+        posterior[k] = posterior[k] * np.exp(below) if below > _NOTHING else 0.0
         whole += posterior[k]
     for k in range(PARTS):
         posterior[k] /= whole
