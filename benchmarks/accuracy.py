@@ -61,6 +61,7 @@ PEERS = {
 }
 # Of the former auto: at most so much in the geometric mean, for each kind of queries.
 MEANS = {"points": 0.75, "ranges": 0.8, "prefixes": 0.9, "rectangles": 0.8, "points of grids": 0.75}
+CLOSELY = 1.04  # above this over the former auto, a cell gets more runs
 WORST = 1.1  # in any cell, over the former auto, and for points over identity
 ASKED = {
     "points": "points",
@@ -69,12 +70,12 @@ ASKED = {
     "rectangles": "rectangles:2000",
     "points of grids": "points",
 }
-SIZES = (100, 1000, 4096)  # bins of the made-up lines; each has all
-SIDES = ((40, 60), (64, 64))  # of the made-up grids
+SIZES = (100, 1000, 4096)  # bins of the made-up lines; each shape has two of them, by turns
+SIDES = ((64, 64), (40, 60))  # of the made-up grids, by turns
 DENSITY = (10, 100, 1000)  # records per bin, by turns
 COVERED_SIZES = (16, 64, 256, 1024, 4096)
 COVERED_SHAPES = ("uniform", "smooth", "steps", "power-sorted", "power-shuffled", "sparse", "hourly", "heaps")
-RELEASES = {16: 80, 64: 40, 256: 24, 1024: 12, 4096: 6}
+RELEASES = {16: 40, 64: 24, 256: 12, 1024: 8, 4096: 4}  # of a cell; four times as many if it misses
 LEAST, MOST, LEVEL = 0.90, 0.995, 0.95
 QUERIES = 500  # ranges of each kind in a cell of coverage
 FIRST = 1 << 40  # the first seed, far from those of other simulations
@@ -130,26 +131,23 @@ def _public(data: Path | None, dims: int, n: int | None) -> list[Case]:
     return [Case(source.name, True, source.counts()) for source in folder(data, n=n, dims=dims)]
 
 
-def made_up_lines(sizes: Sequence[int] = SIZES) -> list[Case]:
-    """Return the held-out shapes at every size, sparser and denser by turns."""
+def made_up_lines(sizes: Sequence[int] | None = None) -> list[Case]:
+    """Return the held-out shapes, of the sizes given or of two out of three, sparser and denser by turns."""
     return [
         Case(name, False, held_out.line(name, n=n, records=n * DENSITY[(k + j) % len(DENSITY)]))
         for k, name in enumerate(held_out.LINES)
-        for j, n in enumerate(sizes)
+        for j, n in enumerate(sizes or (SIZES[k % 3], SIZES[(k + 1) % 3]))
     ]
 
 
-def made_up_grids(sides: Sequence[tuple[int, int]] = SIDES) -> list[Case]:
-    """Return the held-out grids at every size."""
-    return [
-        Case(
-            name,
-            False,
-            held_out.grid(name, rows=r, columns=c, records=r * c * DENSITY[(k + j) % len(DENSITY)]),
-        )
-        for k, name in enumerate(held_out.GRIDS)
-        for j, (r, c) in enumerate(sides)
-    ]
+def made_up_grids(sides: tuple[int, int] | None = None) -> list[Case]:
+    """Return the held-out grids, of the sides given or of two by turns."""
+    made = []
+    for k, name in enumerate(held_out.GRIDS):
+        rows, columns = sides or SIDES[k % 2]
+        records = rows * columns * DENSITY[k % len(DENSITY)]
+        made.append(Case(name, False, held_out.grid(name, rows=rows, columns=columns, records=records)))
+    return made
 
 
 # ---- errors ---------------------------------------------------------------------------------------------
@@ -222,10 +220,11 @@ def compared(
 
 def runs_for(n: int, kind: str) -> int:
     """Return how many runs a cell gets: many bins are many errors to average, sums have few that differ."""
-    few = 3 if n >= 4096 else 6 if n >= 1000 else 20
     if kind == "rectangles":
         return 4  # a run takes a quarter of a second
-    return few if kind.startswith("points") else 4 * few if n >= 1000 else 3 * few
+    if kind.startswith("points"):
+        return 3 if n >= 4096 else 6 if n >= 1000 else 20
+    return 8 if n >= 4096 else 12 if n >= 1000 else 40
 
 
 def peers(data: Path | None) -> Iterator[Row]:
@@ -241,8 +240,8 @@ def peers(data: Path | None) -> Iterator[Row]:
         made = make_pipeline("auto", case.domain, queries)
         for epsilon, best in zip(EPSILONS, least, strict=True):
             found = errors(made, case, queries, epsilon, 16)
-            if found.mean() > 0.8 * best:
-                found = np.concatenate((found, errors(made, case, queries, epsilon, 48, 16)))
+            if found.mean() > 0.85 * best:
+                found = np.concatenate((found, errors(made, case, queries, epsilon, 32, 16)))
             over = ratio(mean(found), Figure(best, 0.0))
             ratios[name, epsilon] = over
             yield _cell("peers", case, epsilon, "ranges", found.size, {"auto": mean(found)}, over) | {
@@ -256,8 +255,7 @@ def peers(data: Path | None) -> Iterator[Row]:
 
 def against_former(data: Path | None) -> Iterator[Row]:
     """Hold auto against what it was before and against identity, for every kind of queries."""
-    lines = [*public_lines(data), *public_lines(data, 1024), *made_up_lines()]
-    grids = [*public_grids(data, 4096), *made_up_grids()]
+    lines, grids = [*public_lines(data), *made_up_lines()], [*public_grids(data, 4096), *made_up_grids()]
     for kind, asked in ASKED.items():
         flat = kind not in ("rectangles", "points of grids")
         over: dict[tuple[str, str], Figure] = {}
@@ -273,7 +271,7 @@ def against_former(data: Path | None) -> Iterator[Row]:
             }
             for epsilon in EPSILONS:
                 runs = runs_for(domain.n, kind)
-                found, runs = compared(pipelines, case, queries, epsilon, runs, closely=1.0)
+                found, runs = compared(pipelines, case, queries, epsilon, runs, closely=CLOSELY)
                 at = (f"{case.name}, {case.facts['bins']} bins", epsilon)
                 over[at], plain[at] = (ratio(found["auto"], found[m]) for m in ("former", "identity"))
                 if case.public:
@@ -304,17 +302,16 @@ def _of_former(
 
 # ---- regret ---------------------------------------------------------------------------------------------
 
-PILOT, CLOSER, FRESH = 2, 10, 20  # runs
-NEAREST, NEAR = 8, 1.5
-SEARCHED = ("broad mixture", "jagged", "clusters", "weekly", "half empty", "plateaus and spikes", "prices")
-SEARCHED_GRIDS = ("blobs", "roads", "rough plane")
+PILOT, CLOSER, FRESH = 2, 8, 16  # runs
+NEAREST, NEAR = 6, 1.4
+SEARCHED = ("broad mixture", "jagged", "clusters", "half empty", "plateaus and spikes")
+SEARCHED_GRIDS = ("blobs", "roads")
 
 
 def regret(data: Path | None) -> Iterator[Row]:
     """Hold auto against every method of the catalogue that serves a cell."""
-    lines = [*public_lines(data, 1024), *(c for c in made_up_lines([1000]) if c.name in SEARCHED)]
-    grids = [c for c in made_up_grids([(32, 32)]) if c.name in SEARCHED_GRIDS]
-    grids += [case for case in public_grids(data, 1024) if case.counts.any()]
+    lines = [*public_lines(data, 512), *(c for c in made_up_lines([500]) if c.name in SEARCHED)]
+    grids = [c for c in made_up_grids((20, 25)) if c.name in SEARCHED_GRIDS] + public_grids(data, 256)[:2]
     cells = [(case, kind) for case in lines for kind in ("points", "ranges", "prefixes")]
     cells += [(case, kind) for case in grids for kind in ("points of grids", "rectangles")]
     over: dict[tuple[str, str], Figure] = {}
@@ -482,8 +479,8 @@ def _covered_cases(data: Path | None) -> Iterator[Case]:
         for name in COVERED_SHAPES:
             yield Case(name, False, shapes.draw(name, n=n, records=250 * n, seed=7))
         yield from public_lines(data, n)
-    yield from made_up_grids([(32, 32)])
-    yield from public_grids(data, 4096)
+    yield from made_up_grids((32, 32))
+    yield from public_grids(data, 1024)
 
 
 def _covered(case: Case, workload: str, epsilon: str) -> dict[str, Held]:

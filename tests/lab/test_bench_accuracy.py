@@ -39,6 +39,16 @@ def test_what_judges_is_not_what_methods_and_advice_were_made_on():
         assert not np.allclose(own / own.sum(), theirs / theirs.sum()), name
 
 
+def test_every_shape_is_judged_at_two_sizes_of_three_and_at_several_densities():
+    lines = [(case.name, case.counts.size, case.counts.sum()) for case in accuracy.made_up_lines()]
+    sizes = {name: {n for m, n, _ in lines if m == name} for name in held_out.LINES}
+    assert all(len(of) == 2 for of in sizes.values())
+    assert set.union(*sizes.values()) == {*accuracy.SIZES}
+    assert {total // n for _, n, total in lines} == {*accuracy.DENSITY}
+    assert {case.counts.shape for case in accuracy.made_up_grids()} == {*accuracy.SIDES}
+    assert {case.counts.size for case in accuracy.made_up_lines([50])} == {50}
+
+
 def test_ratios_and_their_errors():
     assert accuracy.ratio(Figure(3, 0.3), Figure(6, 0)) == Figure(0.5, pytest.approx(0.05))
     assert accuracy.ratio(Figure(0, 0), Figure(0, 0)) == Figure(1, 0)
@@ -80,6 +90,7 @@ def test_intervals_are_counted_as_they_hold():
 
 def test_exact_noise_covers_what_it_should_and_half_of_it_does_not(monkeypatch):
     monkeypatch.setitem(accuracy.RELEASES, 64, 20)
+    monkeypatch.setattr(accuracy, "QUERIES", 100)
     plain = make_pipeline
     monkeypatch.setattr(accuracy, "make_pipeline", lambda m, d, w=None: plain("identity", d, w))
     case = Case("ramp", False, np.arange(64) * 10)
