@@ -224,7 +224,7 @@ def runs_for(n: int, kind: str) -> int:
         return 4  # a run takes a quarter of a second
     if kind.startswith("points"):
         return 3 if n >= 4096 else 6 if n >= 1000 else 20
-    return 8 if n >= 4096 else 12 if n >= 1000 else 40
+    return 16 if n >= 1000 else 40
 
 
 def peers(data: Path | None) -> Iterator[Row]:
