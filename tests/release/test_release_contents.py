@@ -70,6 +70,7 @@ _ERRORS = [
     "scale",
     "scale_of_node[]",
     "scales[]",
+    "rule",
     "bias[]",
     "classes[]",
     "cuts",

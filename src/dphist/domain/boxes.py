@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,11 @@ class Boxes:
 
     def __len__(self) -> int:
         return self.ends[0].size
+
+    @property
+    def possible(self) -> int:
+        """How many ranges or rectangles the domain has."""
+        return math.prod(k * (k + 1) // 2 for k in self.shape)
 
     def sums(self, below: tuple[Floats, Floats]) -> Floats:
         """Return the sum over each box, from the running sums of ``running``."""

@@ -32,7 +32,7 @@ def boxes(domain: Domain, where: tuple[Any, ...]) -> Boxes:
         raise UsageError("on a grid name a part of each axis: sum((los, his), (20, 30)).")
     ends = [end for axis, part in zip(domain.axes, parts, strict=True) for end in _run(axis, part)]
     try:
-        alike = tuple(np.ascontiguousarray(end) for end in np.broadcast_arrays(*ends))
+        alike = tuple(np.atleast_1d(np.ascontiguousarray(end)) for end in np.broadcast_arrays(*ends))
     except ValueError:
         shapes = " and ".join(str(end.shape) for end in ends)
         raise UsageError(f"the ends of ranges must be as many: these are {shapes}.") from None

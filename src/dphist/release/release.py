@@ -267,10 +267,12 @@ class Release:
     # ---- questions ----------------------------------------------------------------------------------
 
     @overload
-    def sum(self, lo: float | str, hi: float | str, /, *, level: float = ...) -> Estimate: ...
+    def sum(
+        self, lo: float | str, hi: float | str, /, *, level: float = ..., joint: bool = ...
+    ) -> Estimate: ...
     @overload
-    def sum(self, *where: Any, level: float = ...) -> Any: ...
-    def sum(self, *where: Any, level: float = 0.95) -> Estimate | Estimates:
+    def sum(self, *where: Any, level: float = ..., joint: bool = ...) -> Any: ...
+    def sum(self, *where: Any, level: float = 0.95, joint: bool = False) -> Estimate | Estimates:
         """Return the sum of the raw values of some bins, with a confidence interval for this query.
 
         >>> estimate = release.sum(10, 30)
@@ -283,8 +285,18 @@ class Release:
 
         >>> release.sum([0, 10, 20], [10, 30, 40]).value.shape
         (3,)
+
+        An interval is for a range that was chosen before looking at the release. With ``joint=True`` it is
+        wider and holds for all ranges, or all rectangles of a grid, at once. The note says whether it comes
+        from simulated noise or from Bonferroni's inequality.
+
+        >>> picked = release.sum(10, 30, joint=True)
+        >>> picked.low < estimate.low, estimate.high < picked.high
+        (True, True)
         """
         noise_law.check_level(level)
+        if joint:
+            return self._joint_sum(where, level)
         if many.are_many(self.domain, where):
             boxes = many.boxes(self.domain, where)
             made = self.error.boxes_answers(boxes.sums(self._below), boxes, level=level)
@@ -752,11 +764,19 @@ class Release:
 
         return header(self)
 
-    def _estimate(self, value: float, low: float, high: float, level: float) -> Estimate:
-        note = self._note(self.error.description)
+    def _estimate(self, value: float, low: float, high: float, level: float, how: str = "") -> Estimate:
+        note = self._note(how + self.error.description)
         if math.isnan(low):
             return Estimate(value, None, None, level, note)
         return Estimate(value, low, high, level, note)
+
+    def _joint_sum(self, where: tuple[Any, ...], level: float) -> Estimate | Estimates:
+        """Return sums with intervals that hold for all ranges at once."""
+        boxes = many.boxes(self.domain, where)
+        made, how = self.error.joint_answers(boxes.sums(self._below), boxes, level=level)
+        if many.are_many(self.domain, where):
+            return Estimates(*made, level, self._note(f"{how} {self.error.description}"))
+        return self._estimate(*_single(made), level, f"{how} ")
 
     def _range(self, first: int, last: int, level: float) -> Estimate:
         """Return the sum of bins first to last - 1."""

@@ -171,6 +171,20 @@ class Anchored(ErrorModel):
             answers[which], low[which], high[which] = made
         return answers, low, high
 
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return how far either end of such an interval is from the sum of the values, at most."""
+        margins, how = self.base.joint_boxes(boxes, level=level)
+        values, raw = (boxes.sums(running(x.reshape(boxes.shape))) for x in (self.values, self.measured))
+        return margins + abs(values - raw), how
+
+    def joint_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> tuple[Answers, str]:
+        """Return the usual answers, with intervals about what was measured that hold for all at once."""
+        margins, how = self.base.joint_boxes(boxes, level=level)
+        raw = boxes.sums(running(self.measured.reshape(boxes.shape)))
+        answers, _, _ = self.boxes_answers(sums, boxes, level=_MOVED_AT)
+        low, high = np.maximum(raw - margins, 0.0), np.maximum(raw + margins, 0.0)
+        return (answers, np.minimum(low, answers), np.maximum(high, answers)), how
+
     def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
         """Return the same of some bins."""
         if cells[-1] - cells[0] == cells.size - 1:

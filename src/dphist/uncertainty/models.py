@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError, UsageError
-from dphist.uncertainty import noise_law
+from dphist.uncertainty import joint_ranges, noise_law
 from dphist.uncertainty.quantiles import quantile_margins, weighted_margin
 from dphist.uncertainty.total_noise import LaplaceNoise, TotalNoise, TreeNoise
 
@@ -168,6 +168,20 @@ class ErrorModel(Protocol):
         wide = math.nan if margin is None else margin
         return value, value - wide, value + wide
 
+    # ---- of all ranges at once, and so of those that were picked after looking ----------------------------
+
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins that hold for all ranges or rectangles at once, and how they were obtained."""
+        each = joint_ranges.bonferroni(boxes, level)
+        if self.is_calibrated or each is None:
+            return np.full(len(boxes), math.nan), joint_ranges.NONE
+        return self.boxes_margins(boxes, level=each), joint_ranges.BONFERRONI
+
+    def joint_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> tuple[Answers, str]:
+        """Return the answers of ``boxes_answers`` with intervals that hold for all of them at once."""
+        margins, how = self.joint_boxes(boxes, level=level)
+        return about(sums, margins), how
+
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return a margin of the sum of all bins, each times its weight, that holds on either side alone.
 
@@ -304,6 +318,13 @@ class GroupTotals(ErrorModel):
             return noise_law.sum_quantiles(self.scale, boxes.flat()[2], level)
         return super().boxes_margins(boxes, level=level)
 
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return the margins at one tail for all, which was simulated where every bin has the same noise."""
+        tail = None if self.bin_scale is None else joint_ranges.identity_tail(boxes, level)
+        if tail is None:
+            return super().joint_boxes(boxes, level=level)
+        return self.boxes_margins(boxes, level=1.0 - tail), joint_ranges.SIMULATED
+
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         """Return the margin of a weighted sum, if every bin is a group of its own (Chernoff's bound)."""
         if not self.groups.are_singletons:
@@ -418,6 +439,10 @@ class FineTotals(ErrorModel):
         margin = self.base.cells_margin(cells, level=level)
         return None if margin is None else margin / self.grid
 
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        margins, how = self.base.joint_boxes(boxes, level=level)
+        return margins / self.grid, how
+
     def weighted_margin(self, weights: Floats, *, level: float) -> float | None:
         return self.base.weighted_margin(weights / self.grid, level=level)
 
@@ -474,6 +499,14 @@ class NormalSums(ErrorModel, Protocol):
         """Return margins that hold for all bins at once, by the union bound: conservative."""
         each = 1 - (1 - noise_law.check_level(level)) / self._distinct_values
         return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances()), each))
+
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins by the union bound; so far out, sums of few draws are not normal."""
+        each = joint_ranges.bonferroni(boxes, level)
+        if each is None:
+            return np.full(len(boxes), math.nan), joint_ranges.NONE
+        sd = self.boxes_margins(boxes, level=0.95) / noise_law.normal_quantile(0.95)
+        return np.asarray(noise_law.sum_margin_bound(sd, max(each, 0.9))), joint_ranges.BONFERRONI
 
 
 @dataclass(frozen=True, eq=False)
@@ -617,6 +650,24 @@ class HatTotals(NormalSums):
     def variances(self) -> Floats:
         """Return the variance of each bin."""
         return self._bins
+
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins from the simulated supremum over all ranges, where that is known."""
+        simulated = self.rule == 2 and self.scale >= joint_ranges.LEAST_SCALE and len(boxes.shape) == 1
+        factor = joint_ranges.hat_factor(self.n, self.queries, level) if simulated else None
+        if factor is None:
+            return super().joint_boxes(boxes, level=level)
+        added = joint_ranges.PLUS**2 * self._mean_variance
+        return factor * np.sqrt(self._range_variances(*boxes.ends) + added), joint_ranges.SIMULATED
+
+    @cached_property
+    def _mean_variance(self) -> float:
+        """Of all ranges."""
+        from dphist.kernels.trees import hats, hats_fit
+
+        shape = hats.fitted_hats(self.n, self.queries)
+        unit = hats_fit.hats_expected_error(shape, "all-ranges")
+        return unit * noise_law.variance(self.scale) / float(shape.whole) ** 2
 
     def to_dict(self) -> dict[str, Any]:
         described = {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
@@ -894,6 +945,17 @@ class Merged(ErrorModel):
         """Return the same of boxes: merged bins lie on a line."""
         lo, hi = boxes.ends
         return self.range_answers(sums, lo, hi, level=level)
+
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins that hold for all ranges of the finer bins at once, and so for these."""
+        return self.base.joint_boxes(self._finer(boxes), level=level)
+
+    def joint_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> tuple[Answers, str]:
+        """Return the answers with intervals that hold for all ranges of the finer bins at once."""
+        return self.base.joint_answers(sums, self._finer(boxes), level=level)
+
+    def _finer(self, boxes: Boxes) -> Boxes:
+        return Boxes((int(self.starts[-1]),), tuple(self.starts[end] for end in boxes.ends))
 
     def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
         """Return the same of some merged bins: all finer bins of theirs."""

@@ -11,7 +11,7 @@ import numpy as np
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.uncertainty import noise_law
+from dphist.uncertainty import joint_ranges, noise_law
 from dphist.uncertainty.models import Answers, Ends, ErrorModel, Reader
 
 
@@ -132,6 +132,10 @@ class Reconciled(ErrorModel):
             return super().boxes_answers(sums, boxes, level=level)
         _, low, high = self.base.boxes_answers(sums, boxes, level=level)
         return sums, np.minimum(low, sums), np.maximum(high, sums)
+
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return that nothing is known of all ranges at once."""
+        return np.full(len(boxes), math.nan), joint_ranges.NONE
 
     def cells_answer(self, value: float, cells: Ints, *, level: float) -> tuple[float, float, float]:
         """Return the same of some bins."""
