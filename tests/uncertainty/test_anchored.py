@@ -398,6 +398,13 @@ def test_groups_of_averaged_bins_have_intervals_on_every_level(tmp_path, monkeyp
         assert np.isfinite(low).all() and (low <= found.raw(level)).all() and (found.raw(level) <= high).all()
     one = found["b"]
     assert one.sum(0, 4).low is not None and found.sum(0, 4, groups=["b"]).low == one.sum(0, 4).low
+    both = found.sum(2, 6, groups=["b", "c"])
+    measured = sum(found.levels[-1].error(i).measured_values[2:6].sum() for i in (1, 2))
+    margin = noise_law.sum_quantile(np.array([found.levels[-1].error(1).bin_scale]), np.array([8]), 0.95)
+    assert both.value == pytest.approx(found.raw()[1:, 2:6].sum())
+    assert both.low == pytest.approx(min(max(measured - margin, 0), both.value))
+    assert both.high == pytest.approx(max(measured + margin, both.value)) and "unbiased" in both.note
+    assert found.sum(2, 6).low is not None and found.sum(2, 6, groups=["b", ("g", "c")]).low == both.low
     found.save("groups.parquet")
     again = dphist.load("groups.parquet")
     assert np.array_equal(again.intervals()[0], found.intervals()[0])

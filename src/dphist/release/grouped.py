@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
 from dphist.domain import Domain, shown
-from dphist.domain.groups import Floats, Groups, frozen
+from dphist.domain.groups import Floats, Groups, Ints, frozen
 from dphist.domain.hierarchy import Hierarchy
 from dphist.errors import UsageError
 from dphist.release import answers
@@ -25,6 +25,7 @@ from dphist.release.plain import freeze
 from dphist.release.postprocess import POSTS, Post, present_levels
 from dphist.release.release import Estimate, Release, bounding_of, check_paid, stamped
 from dphist.uncertainty import noise_law
+from dphist.uncertainty.anchored import joined
 from dphist.uncertainty.models import ErrorModel
 from dphist.uncertainty.reconciled import Reconciled
 
@@ -35,7 +36,10 @@ AskedGroups: TypeAlias = str | Sequence[str | tuple[str, str]]
 Numbers: TypeAlias = NDArray[np.float64] | NDArray[np.signedinteger]
 _TOGETHER = 1 << 20  # values that are added up at once
 _FROZEN = ("parameters", "provenance", "versions")
-_NO_SUM = "no interval: groups whose values are biased by the data have none for sums over several of them."
+_NO_SUM = (
+    "no interval: groups whose values are biased by the data, and whose bins were not all measured, have "
+    "none for sums over several of them."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,10 +288,28 @@ class GroupedRelease:
         error = self._error_of(nodes)
         note = self._note(_NO_SUM if error is None else error.description)
         if error is None:
-            return Estimate(value, None, None, level, note)
+            return self._sum_over_measured(value, nodes, cells, level) or Estimate(
+                value, None, None, level, note
+            )
         answer, low, high = error.cells_answer(value, cells, level=level)
         known = not math.isnan(low)
         return Estimate(answer, low if known else None, high if known else None, level, note)
+
+    def _sum_over_measured(
+        self, value: float, nodes: Mapping[int, Sequence[int]], cells: Ints, level: float
+    ) -> Estimate | None:
+        """Return the sum over groups whose bins were measured one by one before they were averaged."""
+        ((at, rows), *others) = nodes.items()
+        found = self.levels[at]
+        models = [] if others else [found.error(i) for i in rows]
+        together = joined(models, found.rows(rows)) if models else None
+        if together is None:
+            return None
+        every = (np.arange(len(rows))[:, None] * self.bins.n + cells).ravel()
+        answer, low, high = together.cells_answer(value, every, level=level)
+        if len(self.levels) > 1:  # the values add up with those of other levels, and stay where they are
+            answer, low, high = value, min(low, value), max(high, value)
+        return Estimate(answer, low, high, level, self._note(together.description))
 
     def total(self, *, groups: AskedGroups | None = None, level: float = 0.95) -> Estimate:
         """Return the sum of all bins over some groups, by default all of them."""

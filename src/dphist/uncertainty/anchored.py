@@ -26,6 +26,7 @@ Both statements are about one question that was chosen before the release was se
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -33,10 +34,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dphist.domain.boxes import Boxes, running
-from dphist.domain.groups import Floats, Ints, frozen
+from dphist.domain.groups import Floats, Groups, Ints, frozen
 from dphist.errors import UsageError
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import Answers, Ends, ErrorModel, Reader
+from dphist.uncertainty.models import Answers, Ends, ErrorModel, GroupTotals, Reader
 from dphist.uncertainty.risk import Risk
 from dphist.uncertainty.total_noise import TotalNoise
 
@@ -113,6 +114,11 @@ class Anchored(ErrorModel):
     def measured_values(self) -> Floats:
         """The unbiased values."""
         return self.measured
+
+    @property
+    def bin_scale(self) -> float | None:
+        """The scale of the noise of every measured bin."""
+        return self.base.bin_scale
 
     # ---- intervals about the true counts -------------------------------------------------------------
 
@@ -308,6 +314,24 @@ class Anchored(ErrorModel):
             None if guesses is None else np.array(guesses, dtype=np.float64),
             None if risk is None else Risk.from_dict(risk),
         )
+
+
+def joined(models: Sequence[ErrorModel], values: Floats) -> Anchored | None:
+    """Return the model of the bins of several histograms, one after the other; None if it is not known.
+
+    It is where each was averaged from noise on every bin, all of one scale: the noise is independent.
+
+    Args:
+        values: a row of bins for each.
+    """
+    scales = {model.bin_scale for model in models}
+    measured = [model.measured_values for model in models]
+    known = [each for each in measured if each is not None]
+    scale = scales.pop()
+    if scales or scale is None or len(known) < len(measured):
+        return None
+    base = GroupTotals(Groups.singletons(values.size), scale)
+    return Anchored(base, np.concatenate(known), values.ravel())
 
 
 def tilted(measured: Floats, guesses: Floats, scale: float, level: float) -> Ends:

@@ -150,6 +150,11 @@ class Reconciled(ErrorModel):
         return self.base.measured_values if self._averaged else None
 
     @property
+    def bin_scale(self) -> float | None:
+        """The scale of the noise of every measured bin."""
+        return self.base.bin_scale if self._averaged else None
+
+    @property
     def _averaged(self) -> bool:
         """Whether intervals come from a measurement that the values were averaged from: its law is whole."""
         return self.factor == 1.0 and self.base.measured_values is not None
