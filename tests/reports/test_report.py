@@ -270,7 +270,7 @@ def test_numbers_are_written_with_as_many_digits_as_their_error_allows():
 
 
 def test_unknown_errors_are_called_unknown(folder):
-    release = dphist.from_counts([30, 20, 50, 10], epsilon=1, method="noisefirst")
+    release = dphist.from_counts([30, 20, 50, 10], epsilon=1, method="efpa")
     dphist.report(release, "r.html")
     page = Read("r.html")
     assert {row[2] for row in page.tables[0][1:]} == {"not known"}

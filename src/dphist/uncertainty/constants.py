@@ -61,7 +61,8 @@ LONG_RUNS = 4
 
 # With fewer groups than the first number, they are cut into about as many pieces as the second, not into
 # halves, and the interval at the usual level is as wide as the pieces may deviate together. Design.
-FEW_GROUPS, PIECES = 8, 16
+FEW_GROUPS = 8
+PIECES = 16
 USUAL_LEVEL = 0.95
 
 # How many times the noise's scale the records of a class should be; otherwise there are fewer classes.
