@@ -26,7 +26,8 @@ def places(n, shape, tree):
 
 
 class Tree:
-    def __init__(self, z, shapes, place, tables):
+    def __init__(self, z, shapes, place, tables, spike):
+        self.spike = spike
         self.z, self.shapes, self.place, self.tables = z, shapes, place, tables
         self.bins = sorted(range(len(z)), key=place.__getitem__)
         self.height = (place[self.bins[0]] ^ place[self.bins[-1]]).bit_length()
@@ -95,7 +96,7 @@ class Tree:
             gaps = np.abs(z - level * q)
             even, doubt = cost - gaps.sum(), 2 if m == 1 else (1 + 1 / m) / m
             if s == 0:
-                one, none = math.log(1 - SPIKE) + even, math.log(SPIKE) - np.abs(z).sum()
+                one, none = math.log(1 - self.spike) + even, math.log(self.spike) - np.abs(z).sum()
                 both = np.logaddexp(one, none)
                 p = math.exp(none - both)
                 yield (
@@ -164,13 +165,14 @@ def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
         shapes.append(np.where(q > 1e-9, q, 0.0))
     scales = np.array(dyadic.SCALES)
     moving = int((scales < min(dyadic.MOVED, 1 + dyadic.MOVED_STEPS * scale / step)).sum())
-    odds = dyadic.first_odds(len(shapes))
+    trust = n / (n + dyadic.FEW)
+    odds = dyadic.first_odds(len(shapes), trust)
     trees = 1 if n == 1 else max(1, min(shifts, dyadic.MANY // n))
     parts = []
     for k in range(trees):
-        tree = Tree(noisy / scale, shapes, places(n, shape, k), dyadic._tables(moving))
+        tree = Tree(noisy / scale, shapes, places(n, shape, k), dyadic._tables(moving), SPIKE * trust)
         for _ in range(dyadic.ROUNDS if k == 0 else 0):
-            odds = dyadic.next_odds(tree.average(odds)[3])
+            odds = dyadic.next_odds(tree.average(odds)[3], trust)
         evidence, mean, square, _ = tree.average(odds)
         back = np.argsort(tree.bins)
         parts.append((evidence, mean[back], square[back]))

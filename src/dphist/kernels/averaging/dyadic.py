@@ -32,6 +32,7 @@ from dphist.kernels import kernel
 
 # Chosen on seven public histograms of 4,096 bins (DPBench) and twelve made-up shapes: see docs/constants.md.
 SPIKE = 0.5  # how likely an even block is empty
+FEW = 64  # bins that are worth as much as the opinion that bins are alike: a few bins are left alone
 LOCAL, TAIL = 0.5, 0.5  # the part of the heavy tail in the prior of a level, and its exponent
 OUTLIERS, FAR = 0.05, (2.0, 6.0, 20.0, 60.0, 200.0, 600.0)  # how many bins lie apart, and how far
 SCALES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 16.0, 32.0, 64.0, 128.0)  # of dispersed bins
@@ -91,13 +92,14 @@ def dyadic_average(
     n, z = counts.size, counts / scale
     shapes = _shapes(prior, n)
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
-    odds = first_odds(len(shapes))
+    trust = n / (n + FEW)
+    odds = first_odds(len(shapes), trust)
     moved, square, weight, best = np.zeros(n), np.zeros(n), 0.0, 0.0
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
-        found = _explain(z[order], shapes[:, order], keys, tables)
+        found = _explain(z[order], shapes[:, order], keys, tables, trust)
         if tree == 0:
-            odds = _learn(found if n <= LEARN else _sample(found, tables), odds)
+            odds = _learn(found if n <= LEARN else _sample(found, tables, trust), odds, trust)
         evidence, change, changes = _averaged(found, odds, tables)
         best = evidence if tree == 0 else best
         part = math.exp(min(max((evidence - best) * min(1.0, SHARPNESS / n), -60.0), 60.0))
@@ -125,7 +127,7 @@ class _Explained(NamedTuple):
     evidence: Floats
 
 
-def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables) -> _Explained:
+def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
     offset, start, first = _layout(keys)
     size = int(offset[-1])
     levels, empty = np.zeros((len(shapes), size)), np.zeros(size)
@@ -135,42 +137,45 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables) -> _Explaine
         fitted = _levels(z, q, offset, start, first, MEDIANS)
         levels[s] = fitted[0]
         out = evidence[WAYS * s : WAYS * (s + 1)]
-        _evidence(z, q, offset, start, first, fitted, tables, s == 0, out, scales[s], empty)
+        spike, likely = (SPIKE * trust, empty) if s == 0 else (0.0, np.zeros(size))
+        _evidence(z, q, offset, start, first, fitted, tables, spike, out, scales[s], likely)
     return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
 
 
-def first_odds(shapes: int) -> Floats:
+def first_odds(shapes: int, trust: float) -> Floats:
     """Return how often each way is taken before anything is learnt: even blocks and splits mostly."""
-    odds = np.full((_HEIGHT, 1 + WAYS * shapes), 0.05)
+    odds = np.full((_HEIGHT, 1 + WAYS * shapes), 0.05 * trust)
     odds[:, SPLIT] = 0.45
-    odds[:, 1::WAYS] = 0.45 / shapes
+    odds[:, 1::WAYS] = 0.45 / shapes * trust
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
-def _sample(found: _Explained, tables: Tables) -> _Explained:
+def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
     """Return blocks of many bins, far apart, as one line: enough to learn from."""
     n, blocks = found.z.size, LEARN // LEARN_BLOCK
     begin = np.arange(blocks) * (n - LEARN_BLOCK) // (blocks - 1) // LEARN_BLOCK * LEARN_BLOCK
     bins = (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
-    return _explain(found.z[bins], found.shapes[:, bins], np.arange(LEARN), tables)
+    return _explain(found.z[bins], found.shapes[:, bins], np.arange(LEARN), tables, trust)
 
 
-def _learn(found: _Explained, odds: Floats) -> Floats:
+def _learn(found: _Explained, odds: Floats, trust: float) -> Floats:
     """Return how often each way is taken in blocks of each size, by what one tree found: steps of EM."""
     for _ in range(ROUNDS):
         taken = np.zeros_like(odds)
         post = np.zeros((odds.shape[1], found.evidence.shape[1]))
         _upward(found.offset, found.first, found.evidence, np.log(odds), post)
         _reached(found.offset, found.first, post, taken)
-        odds = next_odds(taken)
+        odds = next_odds(taken, trust)
     return odds
 
 
-def next_odds(taken: Floats) -> Floats:
+def next_odds(taken: Floats, trust: float) -> Floats:
     """Return shares of ways from how often they were taken, none of them 0."""
     common = np.zeros(taken.shape[1], bool)
     common[SPLIT] = common[1::WAYS] = True
-    counts = taken + np.where(common, 1.0, 0.1)
+    before = np.where(common, 1.0, 0.1) * trust
+    before[SPLIT] = 1.0
+    counts = taken + before
     shares = counts / counts.sum(axis=1, keepdims=True)
     return np.asarray(np.clip(shares, np.where(common, 0.02, 0.001), 0.98))
 
@@ -420,7 +425,7 @@ def _evidence(
     first: Ints,
     fitted: tuple[Floats, Floats, Floats, Floats],
     tables: Tables,
-    empties: bool,
+    spike: float,
     out: Floats,
     scales: NDArray[np.int8],
     empty: Floats,
@@ -428,7 +433,7 @@ def _evidence(
     """Write the log evidence of the three ways of every node, over (2 scale) to the power of its bins.
 
     Args:
-        empties: whether an even block may be empty.
+        spike: how likely an even block is empty before the noisy counts are seen.
         out: a row for each way.
         scales: which scale of dispersion a node has.
         empty: how likely an even block is empty.
@@ -457,13 +462,10 @@ def _evidence(
                 prior += LOCAL / (4 * (here + 2))
             width = 2.0 if m == 1 else mean * math.sqrt(2 * math.pi / squares[node])
             volume = min(width * prior, 1.0)
-            if empties:
-                none = SPIKE * math.exp(min(away[node] - size[node], 0.0))
-                both = (1 - SPIKE) * volume + none
-                empty[node] = none / both
-                out[0, node] = math.log(both) - away[node]
-            else:
-                out[0, node] = math.log(volume) - away[node]
+            none = spike * math.exp(min(away[node] - size[node], 0.0))
+            both = (1 - spike) * volume + none
+            empty[node] = none / both
+            out[0, node] = math.log(both) - away[node]
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
             scale, mean_gap = 0, away[node] / m
