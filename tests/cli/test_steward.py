@@ -50,30 +50,28 @@ class TestNothingPaidForIsReplaced:
 
 class TestAdvice:
     def test_it_takes_a_method_with_error_bars(self):
-        found = package.advise(
-            64, records=2000, epsilon="0.02", methods=["noisefirst", "identity"], like="smooth"
-        )
-        assert [row.method for row in found.rows] == ["noisefirst", "identity"]
+        found = package.advise(64, records=2000, epsilon="0.02", methods=["efpa", "identity"], like="smooth")
+        assert [row.method for row in found.rows] == ["efpa", "identity"]
         assert [row.intervals for row in found.rows] == [False, True]
         assert found.best.method == "identity" == found.to_dict()["best"]
         assert found.words().startswith("Take identity")
-        assert re.search(r"noisefirst is off by \d+ % less, without error bars\.", found.words())
+        assert re.search(r"efpa is off by \d+ % less, without error bars\.", found.words())
 
     def test_what_a_silent_method_would_save_is_said(self):
         def row(method, epsilon, error):
             return advising.Expected(
                 method=method, epsilon=Fraction(epsilon), error=error, least=1.0, most=9.0, trials=3,
-                intervals=method != "noisefirst", competitive=False, shapes=(), curve=(),
+                intervals=method != "efpa", competitive=False, shapes=(), curve=(),
             )  # fmt: skip
 
-        costs = [row("noisefirst", "0.3", 5.0), row("hb", "0.4", 5.0)]
-        assert advising._silent(costs) == " noisefirst is 25 % cheaper, without error bars."
+        costs = [row("efpa", "0.3", 5.0), row("hb", "0.4", 5.0)]
+        assert advising._silent(costs) == " efpa is 25 % cheaper, without error bars."
         assert advising._silent(costs[1:]) == ""
         assert "has no intervals" in advising._silent(costs[:1])
 
     def test_the_next_line_names_ledger_and_place(self, here):
         ask = ("advise", "--bins", "64", "--records", "2000", "--epsilon", "0.02", "--like", "smooth")
-        said = dphist(*ask, "--method", "identity", "--method", "noisefirst").stderr
+        said = dphist(*ask, "--method", "identity", "--method", "efpa").stderr
         (line,) = (line for line in said.splitlines() if line.startswith("next:"))
         assert line.endswith("--method identity --workload points --epsilon 0.02 "
                              "--ledger LEDGER.db --out RELEASE.json")  # fmt: skip

@@ -14,7 +14,7 @@ from dphist.planning.grouped import GroupedPlan
 
 GROUPS = {f"R{i}": [f"H{i}-{j}" for j in range(8)] for i in range(5)}
 TREE = {"by": ("nation", "region", "hospital"), "groups": GROUPS}
-FEW = ["identity", "hats", "dawa2", "noisefirst"]
+FEW = ["identity", "hats", "dawa2", "efpa"]
 
 
 def ask(**more):
@@ -51,8 +51,8 @@ def test_methods_are_ranked_by_what_counts(advice):
 
 def test_only_a_method_with_intervals_is_recommended(advice):
     rows = {row.method: row for row in advice.rows}
-    assert not rows["noisefirst"].intervals and rows["dawa2"].intervals and rows["hats"].intervals
-    assert advice.best.method != "noisefirst"
+    assert not rows["efpa"].intervals and rows["dawa2"].intervals and rows["hats"].intervals
+    assert advice.best.method != "efpa"
 
 
 def test_simulated_figures_are_told_from_known_ones(advice):
