@@ -134,7 +134,7 @@ def _public(data: Path | None, dims: int, n: int | None) -> list[Case]:
 def made_up_lines(sizes: Sequence[int] | None = None) -> list[Case]:
     """Return the held-out shapes, of the sizes given or of two out of three, sparser and denser by turns."""
     return [
-        Case(name, False, held_out.line(name, n=n, records=n * DENSITY[(k + j) % len(DENSITY)]))
+        Case(name, False, held_out.line(name, n=n, records=n * DENSITY[(k // 3 + j) % len(DENSITY)]))
         for k, name in enumerate(held_out.LINES)
         for j, n in enumerate(sizes or (SIZES[k % 3], SIZES[(k + 1) % 3]))
     ]
