@@ -414,7 +414,7 @@ class Held:
 def coverage(data: Path | None) -> Iterator[Row]:
     """Count how often 95 % intervals hold, of bins, of ranges and of rectangles."""
     cells: dict[tuple[str, str], dict[tuple[str, str], Held]] = {}
-    sparse: dict[tuple[str, str], float] = {}
+    sparse: dict[tuple[str, str, str], float] = {}
     for case in _covered_cases(data):
         asked = ("points", RANDOM) if case.counts.ndim == 1 else ("points", "rectangles:2000")
         for workload in asked:
@@ -439,12 +439,12 @@ def coverage(data: Path | None) -> Iterator[Row]:
                     }
                     many, inside = np.sum(held.full, axis=0).tolist()
                     if kind == "bins" and many >= 200 and (case.counts > 0).mean() <= 0.2:
-                        sparse[f"{at[0]}, for {workload.split(':')[0]}", epsilon] = inside / many
+                        sparse[workload, *at] = inside / many
     yield from _of_coverage(cells, sparse)
 
 
 def _of_coverage(
-    cells: dict[tuple[str, str], dict[tuple[str, str], Held]], sparse: dict[tuple[str, str], float]
+    cells: dict[tuple[str, str], dict[tuple[str, str], Held]], sparse: dict[tuple[str, str, str], float]
 ) -> Iterator[Row]:
     for (workload, kind), found in cells.items():
         title = f"{kind} of a release for {workload.split(':')[0]}, {len(found)} cells"
@@ -464,11 +464,14 @@ def _of_coverage(
         yield _figure(
             "coverage", f"{title}: mean half-width over mean error, median cell", wide, at_most=limit
         )
-    if sparse:
-        at = min(sparse, key=sparse.__getitem__)
-        what = f"non-empty bins of sparse data, {len(sparse)} cells: the least covered"
-        where = {"cells": [f"{at[0]}, epsilon {at[1]}"]}
-        yield _figure("coverage", what, Figure(sparse[at], 0.0), at_least=LEAST) | where
+    for workload in dict.fromkeys(w for w, *_ in sparse):
+        own = {at: share for at, share in sparse.items() if at[0] == workload}
+        at = min(own, key=own.__getitem__)
+        title = f"non-empty bins of sparse data, releases for {workload.split(':')[0]}, {len(own)} cells"
+        where = {"cells": [f"{at[1]}, epsilon {at[2]}"]}
+        # Bins of a release for sums are told what most bins err by; those of one for points, each its own.
+        limit = LEAST if workload == "points" else None
+        yield _figure("coverage", f"{title}: the least covered", Figure(own[at], 0.0), at_least=limit) | where
 
 
 def _told(held: Held) -> str:
