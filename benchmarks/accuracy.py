@@ -439,7 +439,7 @@ def coverage(data: Path | None) -> Iterator[Row]:
                     }
                     many, inside = np.sum(held.full, axis=0).tolist()
                     if kind == "bins" and many >= 200 and (case.counts > 0).mean() <= 0.2:
-                        sparse[workload, *at] = inside / many
+                        sparse[workload, at[0], at[1]] = inside / many
     yield from _of_coverage(cells, sparse)
 
 
@@ -464,14 +464,14 @@ def _of_coverage(
         yield _figure(
             "coverage", f"{title}: mean half-width over mean error, median cell", wide, at_most=limit
         )
-    for workload in dict.fromkeys(w for w, *_ in sparse):
-        own = {at: share for at, share in sparse.items() if at[0] == workload}
-        at = min(own, key=own.__getitem__)
-        title = f"non-empty bins of sparse data, releases for {workload.split(':')[0]}, {len(own)} cells"
-        where = {"cells": [f"{at[1]}, epsilon {at[2]}"]}
+    for asked in dict.fromkeys(workload for workload, _, _ in sparse):
+        own = {key: share for key, share in sparse.items() if key[0] == asked}
+        _, name, epsilon = least = min(own, key=own.__getitem__)
+        title = f"non-empty bins of sparse data, releases for {asked.split(':')[0]}, {len(own)} cells"
         # Bins of a release for sums are told what most bins err by; those of one for points, each its own.
-        limit = LEAST if workload == "points" else None
-        yield _figure("coverage", f"{title}: the least covered", Figure(own[at], 0.0), at_least=limit) | where
+        limit = LEAST if asked == "points" else None
+        share = _figure("coverage", f"{title}: the least covered", Figure(own[least], 0.0), at_least=limit)
+        yield share | {"cells": [f"{name}, epsilon {epsilon}"]}
 
 
 def _told(held: Held) -> str:
