@@ -469,8 +469,8 @@ def _of_coverage(
         _, name, epsilon = least = min(own, key=own.__getitem__)
         title = f"non-empty bins of sparse data, releases for {asked.split(':')[0]}, {len(own)} cells"
         # Bins of a release for sums are told what most bins err by; those of one for points, each its own.
-        limit = LEAST if asked == "points" else None
-        share = _figure("coverage", f"{title}: the least covered", Figure(own[least], 0.0), at_least=limit)
+        needed = LEAST if asked == "points" else None
+        share = _figure("coverage", f"{title}: the least covered", Figure(own[least], 0.0), at_least=needed)
         yield share | {"cells": [f"{name}, epsilon {epsilon}"]}
 
 
