@@ -86,7 +86,7 @@ def test_a_release_says_how_it_was_made(tmp_path):
     ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
     release = dphist.histogram(AGES, bins=3, range=(0, 120), epsilon="1/3", ledger=ledger, dataset="ages")
     assert release.epsilon == Fraction(1, 3)
-    assert release.method == "identity"
+    assert (release.method, release.parameters["found"]) == ("auto", {"choice": "average"})
     assert release.provenance["dataset"] == "ages"
     assert not release.simulated
     assert ledger.spent("ages") == Fraction(1, 3)
@@ -282,9 +282,11 @@ class TestSimulate:
         assert values.shape == (5, 10)
         assert values.simulated
         assert values[0].simulated
-        assert np.array_equal(values, dphist.simulate(x, epsilon=1, trials=5, seed=3))
+        assert np.array_equal(values, dphist.simulate(x, epsilon=1, method="identity", trials=5, seed=3))
         assert not np.array_equal(values[0], values[1])
-        assert not np.array_equal(values, dphist.simulate(x, epsilon=1, trials=5, seed=4))
+        assert not np.array_equal(values, dphist.simulate(x, epsilon=1, method="identity", trials=5, seed=4))
+        default, auto = (dphist.simulate(x, epsilon=1, seed=3, **m) for m in ({}, {"method": "auto"}))
+        assert np.array_equal(default, auto)
 
     def test_more_trials_keep_the_earlier_ones(self):
         x = np.arange(6)

@@ -113,7 +113,7 @@ class TestBounding:
         assert dphist.from_counts([3, 4], epsilon=1, sensitivity=3).bounding == bounding(3)
 
     def test_where_a_record_is_protected_there_is_nothing_to_say(self, capsys):
-        release = dphist.from_counts([3, 4], epsilon=1)
+        release = dphist.from_counts([3, 4], epsilon=1, method="identity")
         assert release.bounding == "" and release.to_dict()["bounding"] is None
         show_release(release)
         shown = (
@@ -214,7 +214,7 @@ class TestJournaled:
 class TestCutIntervals:
     @pytest.mark.parametrize("post", ["nonneg", "integer"])
     def test_presentable_tables_show_intervals_cut_at_0(self, post, capsys):
-        plan = api.Plan(bins=Integers(0, 11), epsilon="0.1", post=post)
+        plan = api.Plan(bins=Integers(0, 11), epsilon="0.1", method="identity", post=post)
         curator = Curator.simulated(Counts(np.zeros(12, dtype=int), LINE), epsilon=plan.budget, seed=3)
         release = plan.pipeline.run(curator, plan.queries, post=post)
         low, _ = release.intervals()

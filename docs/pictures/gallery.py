@@ -44,10 +44,10 @@ AGES = ((0.25, 0.16, 900), (0.62, 0.2, 2100))
 
 
 def publish(counts: Any, bins: Any, epsilon: str, column: Any, **how: Any) -> dphist.Release:
-    """Return a simulated release of made-up counts."""
+    """Return a simulated release of made-up counts, with plain noise unless another method is named."""
     counts = np.round(counts).astype(np.int64)
     domain = bins if isinstance(bins, Domain) else Domain(bins)
-    plan = dphist.Plan(bins=domain, epsilon=epsilon, column=column, **how)
+    plan = dphist.Plan(bins=domain, epsilon=epsilon, column=column, **{"method": "identity"} | how)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the counts must be public: they are made up
         return plan.preview(records=int(counts.sum()), like=counts).releases[0]

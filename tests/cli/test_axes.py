@@ -209,7 +209,7 @@ def test_any_two_axes_make_a_grid(visits, grid):
     names = [axis.names() for axis in package.load("g.json").domain.axes]
     few = min(names, key=len)
     assert all(name in run.stdout for name in few) and "ask for a part of it, such as:" in run.stdout
-    example = run.stdout.rpartition("RELEASE ")[2]
+    example = run.stdout.rpartition("RELEASE ")[2].splitlines()[0]
     assert few[0] in (visits / "g.svg").read_text() or "[" in few[0]
     dphist("query", "g.json", *shlex.split(example))  # the example is a query of this release
     said = dphist("query", "g.json", "1", code=2).stderr
@@ -227,7 +227,7 @@ def test_a_table_of_a_grid_holds_its_values(visits):
 def test_a_grid_of_many_by_many_is_summed_up(visits):
     ages = ("--column", "age", "--integers", "0", "120", "--y-column", "age", "--y-integers", "0", "120")
     shown = dphist("publish", "visits.csv", *ages, "--epsilon", "50").stdout
-    assert "grid of 121 x 121 bins" in shown and len(shown.splitlines()) == 3
+    assert "grid of 121 x 121 bins" in shown and len(shown.splitlines()) in (4, 5)
 
 
 class TestOtherBesideGroups:

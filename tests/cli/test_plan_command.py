@@ -58,7 +58,7 @@ def test_show_reads_neither_records_nor_a_ledger(planned):
     said = json.loads(dphist("plan", "show", "plan.toml", "--json").stdout)
     assert said["epsilon"] == "3/5" and said["unit"] == "one person with at most 5 records"
     assert {name: h["epsilon"] for name, h in said["histograms"].items()} == {"ages": "2/5", "kinds": "1/5"}
-    assert dphist("plan", "show", "plan.toml").stdout.count("identity") == 2
+    assert dphist("plan", "show", "plan.toml").stdout.count("  auto  ") == 2
 
 
 def test_the_price_and_the_errors_of_all_come_before_anything_is_spent(planned):

@@ -47,7 +47,7 @@ def test_counts_are_warned_of_unless_they_are_said_to_be_public(here):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--prior", "last.json"), "takes no prior"),
+        (("--method", "identity", "--prior", "last.json"), "takes no prior"),
         (("--method", "average", "--prior", "none.json"), "there is no file"),
         (("--method", "average", "--prior", "other.json"), "of other bins"),
     ],

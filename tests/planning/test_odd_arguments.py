@@ -43,6 +43,7 @@ def assert_silent(call, *said):
         assert SECRET not in str(error) and "secret" not in str(error) and str(NUMBER) not in str(error), said
 
 
+@pytest.mark.filterwarnings("ignore:the prior must be public")
 @pytest.mark.parametrize("kind", ODD)
 def test_no_argument_of_a_plan_is_repeated(kind):
     value = ODD[kind]

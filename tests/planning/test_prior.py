@@ -47,7 +47,7 @@ def test_the_shape_of_a_prior_lowers_the_error():
 
 def test_a_release_says_which_release_it_follows(ledger, earlier, tmp_path):
     release = publish(ledger, prior=earlier)
-    assert release.provenance["prior"] == {"release": earlier.id, "method": "identity", "simulated": False}
+    assert release.provenance["prior"] == {"release": earlier.id, "method": "auto", "simulated": False}
     assert earlier.id in release.parameters["estimate"]["prior"]
     path = earlier.save(tmp_path / "last.json")
     again = publish(ledger, prior=path)

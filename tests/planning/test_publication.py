@@ -47,7 +47,7 @@ def test_one_charge_pays_for_all_of_them():
     releases = two().release(visits(), ledger=ledger, dataset="visits")
     (entry,) = ledger.entries()
     assert entry.epsilon == ledger.spent("visits") == 1
-    assert (entry.purpose, entry.mechanism, entry.unit) == ("publication", "identity", "one record")
+    assert (entry.purpose, entry.mechanism, entry.unit) == ("publication", "auto", "one record")
     assert entry.what == "DataFrame in memory: ages, wards"
     for name, release in releases.items():
         assert release.epsilon == Fraction(1, 2)
@@ -93,9 +93,16 @@ def test_each_has_the_noise_of_its_own_share_and_bound(monkeypatch):
     publication = dphist.Publication(
         {
             "ages": dphist.Plan(
-                column="age", integers=(0, 119), epsilon="0.9", unit="person", max_contributions=3
+                column="age",
+                integers=(0, 119),
+                epsilon="0.9",
+                unit="person",
+                max_contributions=3,
+                method="identity",
             ),
-            "wards": dphist.Plan(column="ward", categories=["A"], epsilon="0.1", unit="person"),
+            "wards": dphist.Plan(
+                column="ward", categories=["A"], epsilon="0.1", unit="person", method="identity"
+            ),
         }
     )
     ledger = MemoryLedger()

@@ -17,7 +17,7 @@ from dphist.domain.boxes import running
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
 from dphist.release import Estimates, Release
-from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals
+from dphist.uncertainty.models import FineTotals, GroupTotals, Unknown
 from dphist.uncertainty.quantiles import weighted_margin
 
 RNG = np.random.default_rng(11)
@@ -203,8 +203,8 @@ class TestProjections:
         assert isinstance(FineTotals(GroupTotals(groups, 1.0), 4).transposed(2), FineTotals)
 
     def test_an_error_that_does_not_follow_is_unknown(self):
-        tree = TreeTotals(Groups.singletons(6), 2, False, np.full(11, 1.0))
-        assert tree.transposed(2).merged(np.array([0, 2, 4, 6])).bin_margins(level=0.95) is None
+        unknown = Unknown("nothing was measured")
+        assert unknown.transposed(2).merged(np.array([0, 2, 4, 6])).bin_margins(level=0.95) is None
 
     def test_presented_values_add_up_and_names_hold(self):
         x, y = RNG.random(400), RNG.random(400)

@@ -29,8 +29,9 @@ HOSTILE = [
 KINDS = (".csv", ".xlsx", ".parquet")
 
 
-def line(post="none", **more):
-    return dphist.from_counts([30, 20, 50, 0], bins=[0, 10, 20, 30, 40], epsilon=1, post=post, **more)
+def line(post="none", method="identity", **more):
+    given = {"bins": [0, 10, 20, 30, 40], "epsilon": 1, "post": post, "method": method} | more
+    return dphist.from_counts([30, 20, 50, 0], **given)
 
 
 def labelled(post="integer"):
@@ -167,6 +168,19 @@ def test_groups_lead_back_too_however_many(folder, kind, many, monkeypatch):
         Path(f"table{kind}-release.parquet").unlink()
         with pytest.raises(ReleaseFileError, match="not beside it"):
             dphist.load(f"table{kind}")
+
+
+def test_of_averaged_values_the_measurement_is_for_sums_and_they_are_for_reading(folder):
+    release = line(method="average")
+    release.export("table.csv")
+    found = rows_of("table.csv")
+    assert [float(row["estimate_for_sums"]) for row in found] == release.error.measured.tolist()
+    assert [float(row["presentable_not_for_sums"]) for row in found] == release.values().tolist()
+    line(method="hats", workload="ranges").export("tree.csv")
+    assert "presentable_not_for_sums" not in rows_of("tree.csv")[0]
+    averaged = line(method="dawa3", workload="ranges")  # sums of its values are the better ones
+    averaged.export("averaged.csv")
+    assert [float(row["estimate_for_sums"]) for row in rows_of("averaged.csv")] == averaged.raw.tolist()
 
 
 def test_query_works_on_what_was_exported(folder):

@@ -143,7 +143,7 @@ def hostile():
 
 
 def test_a_page_says_what_there_is_to_say(folder):
-    release = visits()
+    release = visits(method="identity")
     dphist.report(release, "r.html", title="Hospital visits by age, 2024", ledger="l.db")
     page = Read("r.html")
     check_safe(page)
@@ -258,6 +258,21 @@ def test_long_histograms_are_summed_and_long_lists_cut(folder):
     labels = [f"label {i}" for i in range(300)]
     many = next(tables.tables(dphist.from_counts(np.arange(300) * 100, bins=labels, epsilon=1), level=0.9))
     assert [row[0] for row in many.rows] == labels[200:] and "100 largest of 300" in many.note
+
+
+def test_a_page_of_averaged_values_names_the_choice_and_where_intervals_come_from(folder):
+    release = visits()
+    dphist.report(release, "r.html", ledger="l.db")
+    text = Read("r.html").text
+    for said in (
+        "The method is auto, which chose average by the queries that were declared",
+        published(release).citation,
+        "The values were averaged or grouped after the measurement",
+        "answers to ranges are moved into its intervals",
+        release.bounding,
+    ):
+        assert said in text, said
+    assert "The estimates are as measured" not in text and "unbiased for the records" not in text
 
 
 def test_numbers_are_written_with_as_many_digits_as_their_error_allows():

@@ -110,7 +110,7 @@ def preview(
     reading: options.Reading,
     epsilon: Annotated[str, option(PRIVACY, "Privacy budget: 0.5", "E")],
     person: options.Person,
-    method: Annotated[str, option(PRIVACY, "Default: identity; see dphist methods.", "NAME")] = "identity",
+    method: Annotated[str, option(PRIVACY, "Default: auto; plain noise: identity.", "NAME")] = "auto",
     calibrate: Annotated[str | None, option(PRIVACY, "Part of epsilon for measuring bias.", "PART")] = None,
     workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
     post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",

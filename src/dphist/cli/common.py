@@ -6,6 +6,7 @@ import errno
 import os
 import shlex
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -198,8 +199,8 @@ def show_release(release: Any) -> None:
         _show_groups(release)
     else:
         _show_values(release)
-        if release.error.accuracy:
-            show(release.error.accuracy)
+        for line in textwrap.wrap(release.error.accuracy, screen_width(SCREEN)):
+            show(line)
     if release.bounding:
         show(release.bounding)
 

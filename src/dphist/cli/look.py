@@ -81,17 +81,18 @@ def query(
         example = shlex.join(example_part(asked.domain))
         raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
     answer = _ask(asked, part, level)
+    accuracy = "" if isinstance(asked, _Sums) else asked.error.accuracy
     if not as_json:
         show(str(answer))
-        if asked.error.accuracy:
-            say(f"note: {asked.error.accuracy}")
+        if accuracy:
+            say(f"note: {accuracy}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
         if loaded.id is not None:
             say(f"from release {short_id(loaded.id)}")
         return
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
-    more = {"note": answer.note, "accuracy": asked.error.accuracy}
+    more = {"note": answer.note, "accuracy": accuracy}
     more |= {"simulated": loaded.simulated, "release": loaded.id}
     show(json.dumps(ends | more))
 

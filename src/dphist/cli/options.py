@@ -103,9 +103,7 @@ class Person:
 class Looks:
     """The words and the size of a picture."""
 
-    title: Annotated[
-        str, option(OUTPUT, "Of the picture; so are --xlabel, --ylabel, --size W H.", "TEXT")
-    ] = ""
+    title: Annotated[str, option(OUTPUT, "Of the picture; also --xlabel, --ylabel, --size", "TEXT")] = ""
     xlabel: Annotated[str, option(OUTPUT, "Name of the axis of the bins.", "TEXT", hidden=True)] = ""
     ylabel: Annotated[str, option(OUTPUT, "Name of the other axis.", "TEXT", hidden=True)] = ""
     size: Annotated[

@@ -47,15 +47,13 @@ def publish(
     epsilon: Annotated[str, option(PRIVACY, "Privacy budget: 0.5", "E")],
     person: options.Person,
     looks: options.Looks,
-    method: Annotated[str, option(PRIVACY, "Default: identity; see dphist methods.", "NAME")] = "identity",
+    method: Annotated[str, option(PRIVACY, "Default: auto; plain noise: identity.", "NAME")] = "auto",
     calibrate: Annotated[
         str | None,
         option(PRIVACY, "Part of epsilon for measuring bias.", "PART"),
     ] = None,
     workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
-    prior: Annotated[
-        Path | None, option(PRIVACY, "An earlier release, or public counts; for average.", "FILE")
-    ] = None,
+    prior: Annotated[Path | None, option(PRIVACY, "Earlier release or public counts.", "FILE")] = None,
     public_prior: Annotated[
         bool, option(PRIVACY, "Counts in --prior are public.", None, "--public-prior")
     ] = False,
@@ -74,7 +72,7 @@ def publish(
 ) -> None:
     """Publish a private histogram of DATA: CSV, TSV, JSON lines, Parquet or a database; - is standard input.
 
-    Bins come from public knowledge, never from the data. docs/shell.md has an example of each kind.
+    Bins come from public knowledge, never from the data: see docs/shell.md.
     """
     from dphist.planning import plan as api
     from dphist.release import fresh_name

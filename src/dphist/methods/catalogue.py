@@ -324,7 +324,7 @@ _METHODS = (
         lambda d: Pipeline(partition=partition.Whole()), usual=_BOTH),
     _baseline("auto", "average for single bins and short ranges, dawa3 for long ranges and prefixes (ours).",
         "dphist 2026; after Kotsogiannis, Machanavajjhala, Hay, Miklau, SIGMOD 2017 (Pythia)", _auto,
-        cost="slow", time="that of its choice", suits=_ANY, intervals="exact"),
+        time="that of its choice", suits=_ANY, intervals="exact"),
     _sorting("ahp", "Noisy counts, small ones zeroed, sorted; greedy clusters share a mean.",
         _AHP, lambda d: _ahp(partition.AhpGreedy()), usual=_BOTH, aliases=("stgahp",)),
     _sorting("ahp-optimal", "AHP with the clusters of least error, found exactly.",

@@ -20,7 +20,6 @@ from dphist.methods.levels import (
     Importances,
     bytes_needed,
     is_unbiased,
-    make_importances,
     make_shares,
     run_levels,
     upper_method,
@@ -103,9 +102,8 @@ class GroupedPlan(Plan):
 
     @property
     def _named_method(self) -> str | Pipeline:
-        """The method; where nobody asks for the lowest level, ``auto`` is the method of the levels above."""
-        asked = make_importances(self.hierarchy, self.importances)[self.hierarchy.names[-1]]
-        if not isinstance(self.method, str) or self.method != "auto" or asked:
+        """The method; ``auto`` is unbiased here: groups are added up, and so would small biases be."""
+        if not isinstance(self.method, str) or self.method != "auto":
             return self.method
         made = usual_above(self.domain, self.queries)
         return replace(made, name="auto", choice=made.name)

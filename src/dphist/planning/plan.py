@@ -142,7 +142,7 @@ class Plan:
     outside: Outside = "drop"
     unit: str | None = None
     max_contributions: int = 1
-    method: str | Pipeline = "identity"
+    method: str | Pipeline = "auto"
     calibrate: Any = None
     workload: WorkloadLike = "points"
     prior: PriorLike | None = None
@@ -424,7 +424,7 @@ def histogram(  # type: ignore[misc]
     outside: Outside = "drop",
     unit: str | None = None,
     max_contributions: int = 1,
-    method: str | Pipeline = "identity",
+    method: str | Pipeline = "auto",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
     prior: PriorLike | None = None,
@@ -447,7 +447,7 @@ def histogram(  # type: ignore[misc]
     With ``by`` it publishes one for each of the declared ``groups``, at the price of one.
 
     >>> dphist.histogram([23, 35, 35, 41, 67], bins=12, range=(0, 120), epsilon=1)
-    Release('identity', 12 bins, epsilon=1, unit='one record', not journaled)
+    Release('auto', 12 bins, epsilon=1, unit='one record', not journaled)
     >>> dphist.histogram(["red", "blue"], categories=["red", "green"], other="rest", epsilon=1).axes[0][2]
     'rest'
     """
@@ -508,7 +508,7 @@ def histogram2d(
     outside: Outside = "drop",
     unit: str | None = None,
     max_contributions: int = 1,
-    method: str | Pipeline = "identity",
+    method: str | Pipeline = "auto",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
     prior: PriorLike | None = None,
@@ -637,7 +637,7 @@ def from_counts(
     counts: ArrayLike,
     *,
     epsilon: Any,
-    method: str | Pipeline = "identity",
+    method: str | Pipeline = "auto",
     calibrate: Any = None,
     workload: WorkloadLike = "points",
     prior: PriorLike | None = None,
@@ -688,7 +688,7 @@ def simulate(
     counts: ArrayLike,
     *,
     epsilon: Any,
-    method: str | Pipeline = "identity",
+    method: str | Pipeline = "auto",
     workload: WorkloadLike = "points",
     prior: PriorLike | None = None,
     trials: int = 1,

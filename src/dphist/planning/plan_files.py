@@ -82,7 +82,7 @@ _USUAL: dict[str, Any] = {
     "well_formed": False,
     "outside": "drop",
     "max_contributions": 1,
-    "method": "identity",
+    "method": "auto",
     "workload": "points",
     "public_prior": False,
     "post": "none",

@@ -109,8 +109,9 @@ def _columns(release: words.AnyRelease, *, level: float) -> show.Columns:
         found = show.columns(release, level=level)
     value, raw, low, high = (found.pop(name) for name in ("value", "raw", "low", "high"))
     table = {_place(name): column for name, column in found.items()}
-    table[ESTIMATE] = raw
-    if release.post != "none":
+    measured = None if isinstance(release, GroupedRelease) else release.error.summable_values
+    table[ESTIMATE] = raw if measured is None else measured
+    if release.post != "none" or measured is not None:
         table[PRESENTABLE] = value
     return table | {f"low_{100 * level:g}": low, f"high_{100 * level:g}": high}
 
@@ -127,8 +128,8 @@ def _describe(name: str, level: float) -> str:
     known = {
         ESTIMATE: "The estimate as measured: use this one for sums, means and further work. It may be "
         "negative or fractional.",
-        PRESENTABLE: "The value for reading: made nonnegative or whole after the measurement, and biased by "
-        "that. Do not add these up.",
+        PRESENTABLE: "The value for reading: averaged, made nonnegative or whole after the measurement, and "
+        "biased by that. Do not add these up.",
         f"low_{100 * level:g}": f"Lower end of the {percent} interval of this bin alone; empty if unknown.",
         f"high_{100 * level:g}": f"Upper end of the {percent} interval of this bin alone; empty if unknown.",
         "from": "Where the bin begins; this point belongs to it.",

@@ -191,7 +191,7 @@ def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
 
     >>> path = dphist.from_counts([30, 20], epsilon=1).save("colours.json")
     >>> dphist.load(path).method
-    'identity'
+    'auto'
 
     Of a large file of many groups, the rows are read when they are asked for. A table that ``export`` wrote
     leads back to its release by the metadata beside it.

@@ -145,7 +145,7 @@ class Release:
 
     >>> release = dphist.from_counts([30, 20, 50, 10], bins=[0, 10, 20, 30, 40], epsilon=1)
     >>> release
-    Release('identity', 4 bins, epsilon=1, unit='one record', not journaled)
+    Release('auto', 4 bins, epsilon=1, unit='one record', not journaled)
 
     Args:
         raw: the values as estimated, unbiased where the method is; they may be negative or fractional.
@@ -633,7 +633,7 @@ class Release:
         """Return the release as the document of docs/release-format.md: new dictionaries and lists.
 
         >>> release.to_dict()["method"]
-        'identity'
+        'auto'
         """
         made: dict[str, Any] = json.loads(self.to_json())
         return made

@@ -154,12 +154,11 @@ def _guarantee(release: AnyRelease) -> str:
 
 
 def _mechanism(release: AnyRelease, published: Published | None) -> str:
-    words = f"The method is {release.method}"
+    words, chosen = f"The method is {release.method}", release.parameters.get("found") or {}
+    if "choice" in chosen:
+        words += f", which chose {chosen['choice']} by the queries that were declared"
     if published is not None:
         words += f" ({published.summary.rstrip('.')}; {published.citation})"
-    found = release.parameters.get("found")
-    if found and "choice" in found:
-        words += f", which chose {found['choice']} by the queries that were declared"
     words += (
         ". All noise follows the discrete Laplace law or, for selections, the one-sided geometric law, and "
         "was sampled exactly"
@@ -178,10 +177,17 @@ def _spent(release: AnyRelease) -> str:
 
 
 def _made_presentable(release: AnyRelease, published: Published | None) -> str:
+    error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
     bias = (
         "The estimates are as measured, and sums should be taken of them: they may be negative or fractional."
     )
-    if published is not None:
+    if error.measured_values is not None:
+        bias = (
+            "The values were averaged or grouped after the measurement, so that those of single bins may be "
+            "biased; the unbiased measurement is part of the release, and answers to ranges are moved into "
+            "its intervals."
+        )
+    elif published is not None:
         bias += (
             " Bins that the method treats together share what was measured, so that estimates of single bins "
             "may be biased."

@@ -7,8 +7,9 @@ from dphist.release.words import AnyRelease, Published
 
 
 def published(release: AnyRelease) -> Published | None:
-    """Return a method's description and publication; None for a pipeline that is not in the catalogue."""
-    method = CATALOGUE.get(ALIASES.get(release.method, release.method))
+    """Return what the catalogue says of the method that ran; None for a pipeline that it does not have."""
+    name = (release.parameters.get("found") or {}).get("choice", release.method)
+    method = CATALOGUE.get(ALIASES.get(name, name))
     if method is None:
         return None
     return Published(method.summary, method.citation, method.data_dependent)

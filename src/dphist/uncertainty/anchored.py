@@ -120,6 +120,11 @@ class Anchored(ErrorModel):
         """The scale of the noise of every measured bin."""
         return self.base.bin_scale
 
+    @property
+    def summable_values(self) -> Floats | None:
+        """The measurement, where every bin has noise of its own; averaged trees are better in sums, too."""
+        return self.measured if self.base.bin_scale is not None else None
+
     # ---- intervals about the true counts -------------------------------------------------------------
 
     def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:

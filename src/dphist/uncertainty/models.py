@@ -135,6 +135,11 @@ class ErrorModel(Protocol):
         """The unbiased values that quantiles and means are bounded by; None: the released values are."""
         return None
 
+    @property
+    def summable_values(self) -> Floats | None:
+        """Unbiased values of single bins, whose sums gather no bias; None: the released values are added."""
+        return None
+
     def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:
         """Return the ends of the bins' intervals around their values, NaN where they are unknown.
 
