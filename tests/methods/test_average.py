@@ -6,6 +6,7 @@ import pytest
 import dphist
 from benchmarks import held_out
 from dphist import shapes
+from dphist.uncertainty.risk import averaging_helps
 
 CELLS = [("0.01", 4), ("0.1", 400), ("1", 4), ("1", 400)]  # epsilon, records per bin
 NAMES = [*shapes.SHAPES, *held_out.LINES]
@@ -37,6 +38,46 @@ def test_no_grid_is_much_worse_than_plain_noise(name):
     for epsilon, each in CELLS[1:3]:
         x = held_out.grid(name, rows=40, columns=30, records=1200 * each)
         assert error_over_noise(x, epsilon, trials=3) < 1.1, epsilon
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "epsilon", "each"),
+    [
+        ("one spike", 100, "1", 100),
+        ("heaped ages", 1000, "0.1", 1000),
+        ("saw", 16, "0.1", 100),
+        ("walk", 16, "0.1", 100),
+        ("plateaus and spikes", 64, "1", 100),
+    ],
+)
+def test_where_averaging_would_do_harm_the_noisy_counts_are_left(name, n, epsilon, each):
+    x = held_out.line(name, n=n, records=n * each)
+    assert error_over_noise(x, epsilon, trials=1600 // n + 4) < 1.1
+
+
+def test_noisy_counts_that_are_left_are_cut_at_0_and_their_error_is_told(monkeypatch):
+    monkeypatch.setattr("dphist.steps.estimate.averaged.averaging_helps", lambda *_: False)
+    release = dphist.from_counts(np.zeros(200, dtype=np.int64), epsilon="0.1", method="average")
+    assert np.array_equal(release.raw, np.maximum(release.error.measured, 0)) and (release.raw > 0).any()
+    # Of an empty bin half of the noise is cut, and with it half of the squared error: 199.8 / 2.
+    assert release.error.risk.mean == pytest.approx(100, abs=6 * release.error.risk.error)
+
+
+def test_harm_is_told_from_help_by_the_noisy_counts_alone():
+    rng = np.random.default_rng(4)
+    keep = 1 - np.exp(-0.1)
+
+    def judged(counts, average):
+        noise = rng.geometric(keep, counts.size) - rng.geometric(keep, counts.size)
+        noisy = (counts + noise).astype(float)
+        return averaging_helps(noisy, average(noisy), 10.0, average)
+
+    def flat(noisy):
+        return np.full(noisy.size, noisy.mean())
+
+    for n in (64, 300, 5000):
+        assert all(judged(np.full(n, 50), flat) for _ in range(5))
+        assert not any(judged(np.arange(n) % 2 * 60, flat) for _ in range(5))
 
 
 def test_over_all_shapes_the_error_falls():

@@ -535,7 +535,7 @@ def test_the_squared_error_is_shown_with_the_release(tmp_path, monkeypatch, caps
     with suppress(SystemExit):
         cli.main()
     assert words in " ".join(capsys.readouterr().err.split())
-    plain = dphist.from_counts([1, 2, 3], epsilon=1)
+    plain = dphist.from_counts([1, 2, 3], epsilon=1, method="identity")
     assert "mean square" not in plain._repr_html_() and plain.error.accuracy == ""
 
 

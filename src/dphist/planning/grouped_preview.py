@@ -110,7 +110,7 @@ class GroupedPreview:
         """Return what was simulated, in a line.
 
         >>> preview.question()
-        'identity, 1 all x 2 ward, 4 bins, epsilon 1, 1,000 made-up records, smooth'
+        'auto, 1 all x 2 ward, 4 bins, epsilon 1, 1,000 made-up records, smooth'
         """
         release = self.releases[0]
         from dphist.release.show import decimal

@@ -301,7 +301,7 @@ class MemoryLedger(LedgerLike):
         """Return the charges of one dataset or of all, oldest first.
 
         >>> [entry.mechanism for entry in ledger.entries()]
-        ['identity']
+        ['auto']
         """
         return [e for e in self._entries if dataset in (None, e.dataset)]
 

@@ -17,13 +17,16 @@ from dphist.steps.estimate.transforms import grid_of
 from dphist.steps.prior import Prior
 from dphist.steps.protocols import Estimated, Rough, Step
 from dphist.uncertainty.models import GroupTotals
+from dphist.uncertainty.risk import averaging_helps
 
 
 @dataclass(frozen=True)
 class Averaged(Step):
     """One noisy total per group, averaged over all dyadic partitions of the line or the grid of groups.
 
-    What is measured is unbiased, and its noise is known: intervals are about that measurement.
+    What is measured is unbiased, and its noise is known: intervals are about that measurement. Where an
+    unbiased estimate of the squared error says that averaging did harm, the noisy counts are left as they
+    are, but for those below 0.
 
     Args:
         prior: public numbers of the same bins. A block may then be a multiple of them, too, if the noisy
@@ -52,10 +55,18 @@ class Averaged(Step):
             return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
 
         counts = noisy.values.astype(np.float64)
+        made, by = average(counts), average
+        if not averaging_helps(counts, made, scale, average):
+            made, by = cut_at_0(counts), cut_at_0
         plain = groups.are_singletons and groups.order is None
         return Estimated(
-            groups.means(average(counts)),
+            groups.means(made),
             GroupTotals(groups, noisy.scale),
             measured=groups.means(counts),
-            averaging=average if plain else None,
+            averaging=by if plain else None,
         )
+
+
+def cut_at_0(counts: Floats) -> Floats:
+    """Return noisy counts, none of them negative."""
+    return np.maximum(counts, 0.0)
