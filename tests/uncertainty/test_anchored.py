@@ -267,7 +267,7 @@ def test_an_answer_lies_in_the_interval_of_the_measured_sum_at_every_level(level
 
 def test_what_is_not_known_moves_nothing():
     nan = np.array([math.nan])
-    answers, low, high = moved_into(np.array([7.0]), np.array([100.0]), nan, nan)
+    answers, low, high = moved_into(np.array([7.0]), (nan, nan), (nan, nan))
     assert answers[0] == 7 and np.isnan([low[0], high[0]]).all()
 
 

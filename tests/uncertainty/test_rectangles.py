@@ -247,3 +247,21 @@ def test_a_private_cut_changes_no_law():
         low, high = found.intervals()
         held.append(np.mean((low <= COUNTS) & (high >= COUNTS)))
     assert np.mean(held) > 0.9
+
+
+@pytest.mark.parametrize("method", ["dawa2", "dawa3"])
+def test_rectangles_that_cut_groups_lie_between_bounds_that_hold(method):
+    x = np.zeros((32, 32), dtype=np.int64)
+    x[5:12, 6:20], x[20:22, 3:9] = 40, 200
+    square = Domain((Integers(0, 31),) * 2)
+    plan = dphist.Plan(bins=square, epsilon="0.1", method=method, workload="rectangles:50")
+    boxes = [((a, a + 7), (b, b + 11)) for a in range(0, 24, 5) for b in range(0, 20, 4)]
+    held = []
+    for seed in range(6):
+        curator = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=seed)
+        release = plan.pipeline.run(curator, plan.queries)
+        for (a, b), (c, d) in boxes:
+            found = release.sum((a, b), (c, d))
+            assert found.low is not None and found.low <= found.value <= found.high
+            held.append(found.low <= x[a:b, c:d].sum() <= found.high)
+    assert np.mean(held) >= 0.9

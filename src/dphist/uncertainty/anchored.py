@@ -149,12 +149,10 @@ class Anchored(ErrorModel):
         """Return the sums, moved into the interval of what was measured, and the ends of that."""
         parts = self._below
         raw = sum((part[hi] - part[lo] for part in parts), start=np.zeros(lo.shape))
-        margins = self.base.margins(lo, hi, level=level)
-        usual = margins if level == _MOVED_AT else self.base.margins(lo, hi, level=_MOVED_AT)
-        usual = np.where(
-            hi - lo == 1, math.inf, usual
-        )  # a single bin's value is better than what was measured
-        answers, low, high = moved_into(sums, raw, margins, usual)
+        ends, usual = (self.base.range_answers(raw, lo, hi, level=at)[1:] for at in (level, _MOVED_AT))
+        # A single bin's value is better than what was measured.
+        low, high = (np.where(hi - lo == 1, math.nan, end) for end in usual)
+        answers, low, high = moved_into(sums, ends, (low, high))
         scale = self.base.bin_scale
         if self.guesses is not None and scale is not None:
             alone = np.flatnonzero(hi - lo == 1)
@@ -177,8 +175,8 @@ class Anchored(ErrorModel):
             else:
                 some = Boxes(boxes.shape, tuple(end[which] for end in boxes.ends))
                 raw = some.sums(running(self.measured.reshape(boxes.shape)))
-                margins, usual = (self.base.boxes_margins(some, level=at) for at in (level, _MOVED_AT))
-                made = moved_into(sums[which], raw, margins, usual)
+                ends, usual = (self.base.boxes_answers(raw, some, level=at)[1:] for at in (level, _MOVED_AT))
+                made = moved_into(sums[which], ends, usual)
             answers[which], low[which], high[which] = made
         return answers, low, high
 
@@ -202,12 +200,12 @@ class Anchored(ErrorModel):
             ends = cells[:1], cells[-1:] + 1
             made = self.range_answers(np.array([value]), *ends, level=level)
         else:
-            raw = np.array([self.measured[cells].sum()])
-            margins = (self.base.cells_margin(cells, level=at) for at in (level, _MOVED_AT))
-            wide = [np.array([math.nan if margin is None else margin]) for margin in margins]
-            made = moved_into(np.array([value]), raw, *wide)
-        answer, low, high = (float(x[0]) for x in made)
-        return answer, low, high
+            raw = float(self.measured[cells].sum())
+            found = (self.base.cells_answer(raw, cells, level=at)[1:] for at in (level, _MOVED_AT))
+            (low, high), (least, most) = (np.array(ends, dtype=np.float64).reshape(2, 1) for ends in found)
+            made = moved_into(np.array([value]), (low, high), (least, most))
+        answer, lowest, highest = (float(x[0]) for x in made)
+        return answer, lowest, highest
 
     def _measured_ends(self, level: float, *, joint: bool = False) -> Ends:
         """Return the ends of the bins' intervals, cut at 0, whatever their values."""
@@ -361,15 +359,14 @@ def one_sided_quantile(scale: float, tail: float) -> float:
     return noise_law.quantile(scale, 1 - 2 * tail) if tail < 0.5 else 0
 
 
-def moved_into(sums: Floats, measured: Floats, margins: Floats, usual: Floats) -> Answers:
+def moved_into(sums: Floats, ends: Ends, usual: Ends) -> Answers:
     """Return sums of values, moved into the usual intervals of the measured ones, and the ends asked for.
 
     The usual intervals have 95 %, so that an answer does not depend on the level asked for; an interval of a
     lower level is extended to hold it. What is not known moves nothing.
     """
-    low, high = np.maximum(measured - margins, 0.0), np.maximum(measured + margins, 0.0)
-    least, most = np.maximum(measured - usual, 0.0), np.maximum(measured + usual, 0.0)
-    known = np.isfinite(usual)
+    low, high, least, most = (np.maximum(end, 0.0) for end in (*ends, *usual))
+    known = np.isfinite(least) & np.isfinite(most)
     answers = np.where(known, np.clip(sums, np.where(known, least, 0.0), np.where(known, most, 0.0)), sums)
     return answers, np.minimum(low, answers), np.maximum(high, answers)
 
