@@ -260,6 +260,8 @@ def test_window_costs_equal_the_exact_twin():
         assert deviations._slide(x, values, rank, length, stride, 0, cap).tolist() == medians
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_sliding_equals_starting_afresh_over_many_distinct_counts():
     rng = np.random.default_rng(14)
     for x in (rng.permutation(20_000), rng.integers(0, 300, 9000) ** 2, np.cumsum(rng.integers(0, 3, 9000))):
@@ -390,6 +392,7 @@ def seconds(function, repeats=3):
     return min(found)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_million_bins_take_a_few_sorts():
     rng = np.random.default_rng(1)

@@ -516,6 +516,7 @@ def test_several_processes_give_the_same_rows(tmp_path):
     assert run(cells, tmp_path, jobs=2) == rows
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_local_dask_cluster_gives_the_same_rows(tmp_path):
     import distributed

@@ -181,6 +181,8 @@ def test_more_groups_than_a_release_takes_are_refused_by_their_number():
         grouped(2000, 100_000)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["identity", "hats", "dawa2", "ahp"])
 @pytest.mark.parametrize("bins", [10, 300])
 @pytest.mark.parametrize("by", ["g", ("all", "g")])

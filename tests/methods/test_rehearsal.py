@@ -257,6 +257,8 @@ PUBLISH = ("publish", "x.csv", "--column", "x", "--bins", "60", "--range", "0", 
 PUBLISH += ("--method", "dawa2", "--workload", "ranges", "--ledger", "l.db", "--out", "r.json")
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_the_command_line_publishes_where_nothing_can_be_kept(container, tmp_path):
     (tmp_path / "x.csv").write_text("x\n" + "\n".join(map(str, range(60))))
     Ledger.open(tmp_path / "l.db", create=True)

@@ -104,6 +104,7 @@ def test_members_of_the_papers_skylines_are_counted():
     assert membership(FACTS, look) == {"panels": 1, "ours": 2, "theirs": 3, "both": 1, "touching": 1}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_small_data_gives_all_tables_figures_and_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(

@@ -394,6 +394,7 @@ class TestCommand:
         assert said in dphist_says(*changed, *more, code=2).stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_answer_is_read_and_not_worked_out_again(tmp_path):
     command = [str(Path(sys.executable).parent / "dphist"), "advise", "--bins", "4096", "--records", "1e6"]
@@ -438,6 +439,7 @@ class TestBenchmark:
         with pytest.raises(UsageError, match="no part 'state'; there are ranks"):
             benchmark.main(["--data", str(tmp_path), "--parts", "state"])
 
+    @pytest.mark.long
     @pytest.mark.slow
     def test_a_target_is_compared_with_the_truth(self, tmp_path, monkeypatch):
         monkeypatch.setattr(benchmark, "TRIALS", 3)

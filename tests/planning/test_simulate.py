@@ -79,4 +79,5 @@ def test_no_other_loop_simulates_a_pipeline():
         "rehearsal.py": {"_run"},  # before a charge, below this layer
         "audit_method.py": {"calls", "replayed", "run"},  # single verbs, watched and repeated
         "trees.py": {"_curator"},  # single steps
+        "intervals.py": {"cells"},  # releases with their intervals
     }

@@ -28,7 +28,9 @@ def test_intervals_of_groups_hold_as_often_as_they_say(cell):
         apart = trials * {"nation": 1, "region": REGIONS, "sums o": 3}.get(what[:6], 20)
         few = 3 * np.sqrt(0.05 * 0.95 / min(held.asked, apart))
         assert held.rate >= (0.95 if "all bins" in what else 0.9) - few, what
-        assert held.rate <= 0.995 or held.asked < 2000 or "all bins" in what, what
+        # Bounds of what was measured, and not the bare sums, make intervals of grouped bins wider.
+        most = 0.998 if cell.method == "dawa2" else 0.995
+        assert held.rate <= most or held.asked < 2000 or "all bins" in what, what
 
 
 def test_every_kind_of_release_is_in_the_table():

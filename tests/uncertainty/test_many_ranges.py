@@ -32,13 +32,15 @@ def one_by_one(model, lo, hi, level):
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("level", [0.5, 0.95])
-def test_many_margins_are_those_of_single_ranges_to_the_last_bit(path, level):
+def test_many_margins_are_those_of_single_ranges(path, level):
     release = Release.from_dict(json.loads(path.read_text())["release"])
     model, ends = release.error, range(release.domain.n + 1)
     lo, hi = np.array(list(itertools.combinations_with_replacement(ends, 2))).T
-    assert np.array_equal(
-        model.margins(lo, hi, level=level), one_by_one(model, lo, hi, level), equal_nan=True
-    )
+    many, each = model.margins(lo, hi, level=level), one_by_one(model, lo, hi, level)
+    if '"hat totals"' in path.read_text():  # many ranges of hats share sweeps
+        np.testing.assert_allclose(many, each, rtol=1e-9)
+    else:  # to the last bit
+        assert np.array_equal(many, each, equal_nan=True)
 
 
 class TestSumsOfOneScale:

@@ -39,6 +39,8 @@ def rehearse(
     usual = (_LINE,) if len(domain.axes) == 1 else (_SIDE, _SIDE)
     # Few bins take shortcuts that more do not take, and the other way round.
     shapes = {usual, tuple(map(min, domain.shape, usual))}
+    if len(domain.axes) == 2 and len({*domain.shape}) == 2:  # uneven boxes take other ways than squares
+        shapes.add(tuple(map(min, domain.shape, (_SIDE - 2, _SIDE - 1))))
     for shape in sorted(shapes):
         small = Domain(tuple(Integers(0, n - 1) for n in shape))
         asked = resized(workload, shape)
