@@ -39,3 +39,4 @@ def program(*arguments, code=0, **more):
 
 
 PUBLISH = ("publish", "people.csv", "--column", "age", "--bins", "10", "--range", "0", "100")
+PUBLISH += ("--method", "identity")  # which starts at once: the default loads compiled code

@@ -21,7 +21,7 @@ from shell import DPHIST, PUBLISH, dphist, program
 def test_publish_query_plot_and_ledger_end_to_end(here):
     dphist("ledger", "create", "l.db")
     run = program(*PUBLISH, "--epsilon", "0.5", "--ledger", "l.db", "--out", "r.json", "--plot", "p.png")
-    assert "auto" in run.stdout
+    assert "identity" in run.stdout
     assert "spent 0.5" in run.stderr
     assert (here / "p.png").read_bytes().startswith(b"\x89PNG")
     answer = json.loads(dphist("query", "r.json", "0", "100", "--json").stdout)
@@ -32,7 +32,7 @@ def test_publish_query_plot_and_ledger_end_to_end(here):
     dphist("plot", "r.json", "q.svg")
     assert "<svg" in (here / "q.svg").read_text()
     shown = dphist("ledger", "show", "l.db").stdout
-    assert "auto" in shown
+    assert "identity" in shown
     assert "0.5" in shown
     assert json.loads(dphist("ledger", "export", "l.db", "--format", "json").stdout)
     assert dphist("ledger", "export", "l.db").stdout.count("\n") == 2
@@ -68,12 +68,13 @@ def test_a_dry_run_checks_and_spends_nothing(here):
         "nothing charged",
         "0 to 100",
         "one person with at most 3",
-        "auto",
+        "identity",
         "would be made",
         "no limit",
     )
     assert all(word in run.stdout for word in words)
     assert not list(here.glob("*.db"))
+    assert "auto" in dphist(*PUBLISH[:-2], "--epsilon", "1", "--dry-run").stdout, "the default"
     dphist("ledger", "create", "l.db", "--limit", "2", "--dataset", "people")
     ask = (*PUBLISH, "--dry-run", "--ledger", "l.db", "--dataset")
     facts = json.loads(dphist(*ask, "people", "--epsilon", "0.5", "--json").stdout)
@@ -283,7 +284,7 @@ def test_the_command_line_starts_without_what_is_heavy():
 @pytest.mark.slow
 def test_the_demo_leaves_release_picture_and_ledger(here):
     run = dphist("demo")
-    assert "one to three hours late" in run.stderr
+    assert "1 to 3 hours late" in run.stderr
     assert max(map(len, (run.stdout + run.stderr).splitlines())) <= 80
     made = {p.name for p in (here / "dphist-demo").iterdir()}
     assert {"release.json", "release.png", "release.html", "ledger.db", "flights.parquet"} <= made

@@ -41,7 +41,7 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
     say("4. released  here in steps of 10 minutes, added up from the release, for free")
     show(release.rebin(5))
     late, exact = release.sum(60, HIGH), int(truth[(60 - LOW) * BINS // (HIGH - LOW) :].sum())
-    say(f"5. a query   one to three hours late: {late}")
+    say(f"5. a query   1 to 3 hours late: {late}")
     say(f"             the truth, public here: {exact:,}")
     say(f"6. left in   {out}: release.json  release.png  release.html  ledger.db")
     say(f"   next      dphist query {out / 'release.json'} 60 180")

@@ -56,7 +56,7 @@ def _plans(method: str) -> Iterator[Plan]:
     from dphist.domain import Domain, Integers
     from dphist.planning.plan import Plan
 
-    line, grid = Domain((Integers(0, _BINS - 1),)), Domain((Integers(0, _SIDE - 1),) * 2)
+    line, grid = Domain((Integers(0, _BINS - 1),)), Domain((Integers(0, _SIDE - 1), Integers(0, _SIDE)))
     kinds = [(line, queries) for queries in _LINES] + [(grid, queries) for queries in _GRIDS]
     for domain, queries in kinds:
         for part in (0, "0.05"):
