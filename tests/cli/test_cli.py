@@ -177,7 +177,7 @@ BAD = {
         4,
         "people.parquet",
     ),
-    "unknown method": ((*PUBLISH, "--epsilon", "1", "--method", "identty"), 2, "identity"),
+    "unknown method": ((*PUBLISH[:-2], "--epsilon", "1", "--method", "identty"), 2, "identity"),
     "unwritable out": ((*PUBLISH, "--epsilon", "1", "--out", "nowhere/r.json"), 2, "does not exist"),
     "out with an odd ending": ((*PUBLISH, "--epsilon", "1", "--out", "r.xlsx"), 2, ".parquet"),
     "plot with an odd ending": ((*PUBLISH, "--epsilon", "1", "--plot", "p.gif"), 2, ".png"),
