@@ -435,7 +435,7 @@ def test_the_squared_error_is_right_on_average_for_any_averaging(monkeypatch):
         return np.array([max(y[0] + 0.4 * y[1], 0.0), abs(y[1]) ** 0.5 + (y[0] > 2)])
 
     moves = {}
-    monkeypatch.setattr(risk, "public_draws", lambda measured, which, scale: moves["z"][which])
+    monkeypatch.setattr(risk, "public_draws", lambda measured, scale: moves["z"])
     truth = expected = 0.0
     for (one, two), chance in zip(itertools.product(z, z), np.outer(p, p).ravel(), strict=True):
         if chance < 1e-12:
@@ -451,14 +451,14 @@ def test_the_squared_error_is_right_on_average_for_any_averaging(monkeypatch):
 def test_public_draws_have_the_law_and_depend_on_nothing_but_the_release():
     measured = np.arange(200_000.0)
     for scale in (0.5, 6.0):
-        draws = public_draws(measured, np.arange(200_000), scale)
+        draws = public_draws(measured, scale)
         v = noise_law.variance(scale)
         assert abs(draws.mean()) < 5 * math.sqrt(v / draws.size)
         assert draws.var() == pytest.approx(v, rel=0.05)
         assert np.mean(np.abs(draws) > 2 * scale) == pytest.approx(noise_law.tail(scale, 2 * scale), rel=0.05)
         assert abs(np.corrcoef(draws[1:], draws[:-1])[0, 1]) < 0.02
-        assert np.array_equal(draws, public_draws(measured, np.arange(200_000), scale))
-    assert not np.array_equal(draws, public_draws(measured + 1, np.arange(200_000), 6.0))
+        assert np.array_equal(draws, public_draws(measured, scale))
+    assert not np.array_equal(draws, public_draws(measured + 1, 6.0))
 
 
 @pytest.mark.parametrize("n", [64, 2048])

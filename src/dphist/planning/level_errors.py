@@ -28,6 +28,7 @@ from dphist.domain.hierarchy import Hierarchy
 from dphist.domain.workload import LineWorkload
 from dphist.errors import UsageError
 from dphist.kernels import levels as tree
+from dphist.kernels.averaging import GOLDEN
 from dphist.methods.levels import is_unbiased, lowest_agreed, mean_variance, upper_method
 from dphist.methods.pipeline import Pipeline
 from dphist.planning.preview import LikeData, Pattern, pattern
@@ -44,7 +45,6 @@ GroupedLike: TypeAlias = LikeData | GroupedRelease
 _MOST_QUERIES = 1 << 13  # of more, that many at even distances are averaged over
 _MOST_RUNS = 64
 _UNKNOWN: Squares = (math.nan, math.nan)
-_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, modulo 1, are spread evenly however many there are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ def _rows(counts: Floats | None, both: Domain) -> Floats:
 
 def _mixed(size: int) -> Ints:
     """Return the numbers below ``size`` in a mixed order, always the same."""
-    return np.argsort(np.arange(size) * _GOLDEN % 1.0)
+    return np.argsort(np.arange(size) * GOLDEN % 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

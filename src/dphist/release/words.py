@@ -153,10 +153,16 @@ def _guarantee(release: AnyRelease) -> str:
     return f"{words} Whoever has k records is protected with k times this epsilon."
 
 
+def method_that_ran(release: AnyRelease) -> str:
+    """Return what the release's method chose, or the method itself."""
+    chosen = (release.parameters.get("found") or {}).get("choice")
+    return str(chosen or release.method)
+
+
 def _mechanism(release: AnyRelease, published: Published | None) -> str:
-    words, chosen = f"The method is {release.method}", release.parameters.get("found") or {}
-    if "choice" in chosen:
-        words += f", which chose {chosen['choice']} by the queries that were declared"
+    words, ran = f"The method is {release.method}", method_that_ran(release)
+    if ran != release.method:
+        words += f", which chose {ran} by the queries that were declared"
     if published is not None:
         words += f" ({published.summary.rstrip('.')}; {published.citation})"
     words += (

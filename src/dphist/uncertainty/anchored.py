@@ -26,7 +26,7 @@ Both statements are about one question that was chosen before the release was se
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -147,37 +147,41 @@ class Anchored(ErrorModel):
 
     def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:
         """Return the sums, moved into the interval of what was measured, and the ends of that."""
-        parts = self._below
-        raw = sum((part[hi] - part[lo] for part in parts), start=np.zeros(lo.shape))
-        ends, usual = (self.base.range_answers(raw, lo, hi, level=at)[1:] for at in (level, _MOVED_AT))
-        # A single bin's value is better than what was measured.
-        low, high = (np.where(hi - lo == 1, math.nan, end) for end in usual)
-        answers, low, high = moved_into(sums, ends, (low, high))
-        scale = self.base.bin_scale
-        if self.guesses is not None and scale is not None:
-            alone = np.flatnonzero(hi - lo == 1)
-            which, values = lo[alone], answers[alone]
-            ends = tilted(self.measured[which], self.guesses[which], scale, level)
-            low[alone] = np.minimum(np.maximum(ends[0], 0.0), values)
-            high[alone] = np.maximum(np.maximum(ends[1], 0.0), values)
-        return answers, low, high
+        raw = sum((part[hi] - part[lo] for part in self._below), start=np.zeros(lo.shape))
+
+        def ends(at: float) -> Ends:
+            return self.base.range_answers(raw, lo, hi, level=at)[1:]
+
+        return self._moved(sums, ends, np.where(hi - lo == 1, lo, -1), level)
 
     def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
         """Return the same of rectangles of a grid."""
-        lo, hi, sizes = boxes.flat()
-        answers, low, high = np.array(sums), np.full(sums.shape, math.nan), np.full(sums.shape, math.nan)
-        together = hi - lo == sizes
-        for which, found in ((together, None), (~together, boxes)):
-            if not which.any():
-                continue
-            if found is None:
-                made = self.range_answers(sums[which], lo[which], hi[which], level=level)
-            else:
-                some = Boxes(boxes.shape, tuple(end[which] for end in boxes.ends))
-                raw = some.sums(running(self.measured.reshape(boxes.shape)))
-                ends, usual = (self.base.boxes_answers(raw, some, level=at)[1:] for at in (level, _MOVED_AT))
-                made = moved_into(sums[which], ends, usual)
-            answers[which], low[which], high[which] = made
+        lo, _, sizes = boxes.flat()
+        raw = boxes.sums(running(self.measured.reshape(boxes.shape)))
+
+        def ends(at: float) -> Ends:
+            return self.base.boxes_answers(raw, boxes, level=at)[1:]
+
+        return self._moved(sums, ends, np.where(sizes == 1, lo, -1), level)
+
+    def _moved(self, sums: Floats, ends: Callable[[float], Ends], alone: Ints, level: float) -> Answers:
+        """Return sums, moved into intervals of what was measured, and the ends of these.
+
+        Args:
+            ends: those of the intervals of a level.
+            alone: the bin that a sum is about, or -1 for several. Its value is better than what was measured.
+        """
+        asked = ends(level)
+        usual = asked if level == _MOVED_AT else ends(_MOVED_AT)
+        several = alone < 0
+        low, high = (np.where(several, end, math.nan) for end in usual)
+        answers, low, high = moved_into(sums, asked, (low, high))
+        scale = self.base.bin_scale
+        if self.guesses is not None and scale is not None:
+            which, values = alone[~several], answers[~several]
+            found = tilted(self.measured[which], self.guesses[which], scale, level)
+            low[~several] = np.minimum(np.maximum(found[0], 0.0), values)
+            high[~several] = np.maximum(np.maximum(found[1], 0.0), values)
         return answers, low, high
 
     def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:

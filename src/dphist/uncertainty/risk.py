@@ -180,10 +180,11 @@ def _covariances(
     """
     n = measured.size
     covariance, known = np.zeros(n), np.zeros(n, dtype=bool)
+    draws = public_draws(measured, scale)
     for k in range(runs):
-        part = np.arange(k, n, parts)
+        part = slice(k, n, parts)
         move = np.zeros(n)
-        move[part] = public_draws(measured, part, scale)
+        move[part] = draws[part]
         gain = np.sign(move) * (average(measured + move) - average(measured - move)) / 2
         covariance[part], known[part] = gain[part], True
     p = math.exp(-1 / scale)
@@ -197,15 +198,15 @@ def _mean(each: Floats, squares: float) -> tuple[float, float]:
     return float(each.mean()), math.sqrt(max(float(each.var()), squares) / each.size)
 
 
-def public_draws(measured: Floats, which: Ints, scale: float) -> Floats:
-    """Return discrete Laplace draws for some bins, by a public hash of the measurement: SplitMix64.
+def public_draws(measured: Floats, scale: float) -> Floats:
+    """Return a discrete Laplace draw for each bin, by a public hash of the measurement: SplitMix64.
 
     They are as good as fresh: a function of the published numbers that has nothing to do with their values.
     """
     key = np.frombuffer(public_key(measured)[:8], dtype="<u8")[0]
     with np.errstate(over="ignore"):
         words = key + np.uint64(0x9E3779B97F4A7C15) * (
-            2 * which.astype(np.uint64)[:, None] + np.arange(1, 3, dtype=np.uint64)
+            2 * np.arange(measured.size, dtype=np.uint64)[:, None] + np.arange(1, 3, dtype=np.uint64)
         )
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)

@@ -19,6 +19,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
+from dphist.kernels.averaging import GOLDEN
 from dphist.kernels.averaging.offsets import (
     COUNTED,
     HIGH,
@@ -42,7 +43,6 @@ _AVERAGED = 8  # trees of which the mean is taken
 _MANY = 1 << 17  # bins of all these trees together, at most
 _SAMPLE = 8  # nodes of one height and tree whose variances are worked out; those of the others are their mean
 _ONLY = -1.0  # marks a node with one child, instead of a probability
-_GOLDEN = 0.6180339887498949  # its multiples are spread evenly, however many there are
 
 
 def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> Floats:
@@ -57,7 +57,7 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
     n = x.size
     span = 1 << (n - 1).bit_length()
     learning, averaged = _trees(n)
-    shifts = [round(span * (i * _GOLDEN % 1.0)) for i in range(learning + averaged)]
+    shifts = [round(span * (i * GOLDEN % 1.0)) for i in range(learning + averaged)]
     whole, edges = contrast_variances(n, shifts, variances)
     sums = _prefix_sums(x)
     prior = Prior.first(span.bit_length() + 1)
@@ -91,9 +91,7 @@ def contrast_variances(
     a height can be cut off.
     """
     heights = (1 << (n - 1).bit_length()).bit_length() + 1
-    whole = 2 * len(
-        shifts
-    )  # of the columns: two for each tree's first and last node, and one for whole nodes
+    whole = 2 * len(shifts)  # the column of whole nodes, after two for each tree's first and last node
     place, lows, middles, highs = [], [], [], []
     for h in range(1, heights):
         columns, nodes, moved = [], [], []

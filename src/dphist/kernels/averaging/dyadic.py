@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
+from dphist.kernels.averaging import GOLDEN
 
 # Chosen on seven public histograms of 4,096 bins (DPBench) and twelve made-up shapes: see docs/constants.md.
 SPIKE = 0.5  # how likely an even block is empty
@@ -49,7 +50,7 @@ WAYS = 3  # even, outliers, dispersed
 SPLIT = 0  # the column of splits among the odds; way k about shape s has column 1 + 3 s + k
 _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
-_GOLDEN, _PLASTIC = 0.6180339887498949, (0.7548776662466927, 0.5698402909980532)
+_PLASTIC = (0.7548776662466927, 0.5698402909980532)
 _HEIGHT = 64  # more levels than any tree has
 _SMALL = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
 
@@ -244,7 +245,7 @@ def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints, Int
     """Return the bins in the order of a tree's leaves, and their places there, which may have gaps."""
     if shape is None or 1 in shape:
         span = 1 << (n - 1).bit_length()
-        shift = int(tree * _GOLDEN % 1.0 * span)
+        shift = int(tree * GOLDEN % 1.0 * span)
         return np.arange(n), np.arange(shift, shift + n)
     rows, columns = shape
     down, right = (
