@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN_TIME = ("demo", "frames", "postgres", "spark")
+RUN_TIME = ("demo", "frames", "postgres", "spark", "studio")
 COMPANIONS = {
     "llvmlite",
     "polars-runtime-32",

@@ -6,15 +6,12 @@ The flights that left New York City in 2013, 336,776 of them, ship in the packag
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from dphist import records
-from dphist.errors import OutputError
 from dphist.planning import flights
 from dphist.planning import plan as api
-from dphist.privacy.ledger import Ledger
 from dphist.release import Release
 
 COLUMN, LOW, HIGH, BINS = "arr_delay", -60, 180, 120
@@ -23,11 +20,11 @@ COLUMN, LOW, HIGH, BINS = "arr_delay", -60, 180, 120
 def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[Release], None]) -> Release:
     """Publish the arrival delays of the flights, and leave release, picture and ledger in a folder."""
     plan = api.Plan(bins=BINS, range=(LOW, HIGH), column=COLUMN, epsilon=epsilon, workload="ranges")
-    packed = flights.archive()
-    book = _own_ledger(out)
+    flights.archive()
+    book = flights.own_ledger(out)
     earlier = book.spent("flights")
     say("1. records   336,776 flights out of New York City in 2013 (public data, CC0)")
-    data = _flights(packed, out)
+    data = flights.table(out)
     say(f"2. domain    arrival delay, {BINS} bins from {LOW} to {HIGH} minutes, declared first")
     release = plan.release(data, ledger=book, dataset="flights")
     release.save(out / "release.json", overwrite=True)  # of this folder, which is the demo's own
@@ -47,31 +44,3 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
     say(f"   next      dphist query {out / 'release.json'} 60 180")
     say(f"             dphist ledger show {out / 'ledger.db'}")
     return release
-
-
-def _own_ledger(out: Path) -> Ledger:
-    """Return the ledger of a folder that is new, empty or from an earlier demo; refuse any other folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        foreign = any(out.iterdir()) and not (out / "ledger.db").exists()
-    except OSError as error:
-        raise OutputError(f"cannot make the folder {out}: {error.strerror}. Use --out elsewhere.") from None
-    if foreign:
-        raise OutputError(f"{out} holds other files; give the demo a folder of its own with --out.")
-    return Ledger.open(out / "ledger.db", create=True)
-
-
-def _flights(packed: Path, out: Path) -> Path:
-    """Return the flights as a new Parquet file; an existing file is never trusted."""
-    import duckdb
-
-    source, partial, target = (
-        out / name for name in ("flights.csv.part", "flights.parquet.part", "flights.parquet")
-    )
-    with zipfile.ZipFile(packed) as files:
-        source.write_bytes(files.read(next(n for n in files.namelist() if Path(n).name == "flights.csv")))
-    # NA marks the flights that never arrived; they become null, and a null falls into no bin.
-    duckdb.read_csv(str(source), na_values="NA").write_parquet(str(partial))
-    partial.replace(target)
-    source.unlink()
-    return target

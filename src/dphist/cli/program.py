@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dphist._common import __version__
-from dphist.cli import advise, bounds, check, handin, lab, ledger, look, plan, publish, warm
+from dphist.cli import advise, bounds, check, handin, lab, ledger, look, plan, publish, studio, warm
 from dphist.cli.common import CODES, Command, Commands, say, show
 from dphist.errors import DphistError
 
@@ -47,6 +47,7 @@ for command in (
     advise.preview,
     lab.compare,
     lab.shapes,
+    studio.studio,
     warm.warm,
 ):
     app.command(cls=Command)(command)

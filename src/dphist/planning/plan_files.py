@@ -140,14 +140,15 @@ def read(path: str | os.PathLike[str]) -> Publication:
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a plan file is given by its name, not by {shown(path)}.")
     file = Path(path)
-    said = _parsed(file)
+    said = parsed(file)
     try:
-        return _publication(said, file)
+        return publication_of(said, file)
     except DphistError as error:
         raise type(error)(f"{file}: {error}") from None
 
 
-def _parsed(file: Path) -> dict[str, Any]:
+def parsed(file: Path) -> dict[str, Any]:
+    """Return the words of a plan file."""
     try:
         return tomllib.loads(file.read_text("utf-8-sig"))
     except FileNotFoundError:
@@ -160,7 +161,12 @@ def _parsed(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is not TOML: {error}.") from None
 
 
-def _publication(said: dict[str, Any], file: Path) -> Publication:
+def publication_of(said: Mapping[str, Any], file: Path) -> Publication:
+    """Return the publication that the words of a plan file describe, wherever they were written.
+
+    Args:
+        file: the plan file, which need not be there: it names the publication, and paths are relative to it.
+    """
     _check(said, _TOP, "a plan file")
     if "epsilon" not in said:
         raise UsageError("epsilon is needed, the budget of all histograms together, such as: epsilon = 1")
@@ -300,7 +306,20 @@ def new(path: str | os.PathLike[str], *, data: str = "visits.csv") -> Path:
 
 def write(publication: Publication, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Write a publication as a plan file; its comments are nobody's, so that only new files are written."""
-    folder = Path(path).parent
+    return _written_to(path, text_of(publication, Path(path).parent), overwrite=overwrite)
+
+
+def text_of(publication: Publication, folder: Path) -> str:
+    """Return a publication as the text of a plan file in that folder; the same publication, the same text."""
+    said = words_of(publication, folder)
+    lines = _lines({key: value for key, value in said.items() if key != "histograms"})
+    for name, one in said["histograms"].items():
+        lines += ["", f"[histograms.{_key(name)}]", *_lines(one)]
+    return "\n".join(lines) + "\n"
+
+
+def words_of(publication: Publication, folder: Path) -> dict[str, Any]:
+    """Return what a plan file in that folder says of a publication: every word that is not its default."""
     first = next(iter(publication.plans.values()))
     top: dict[str, Any] = {
         "data": _from(publication.data, folder),
@@ -309,17 +328,20 @@ def write(publication: Publication, path: str | os.PathLike[str], *, overwrite: 
         "epsilon": _number(publication.budget),
         **{key: getattr(first, key) for key in _OF_ALL},
     }
-    lines = _lines(top)
-    for name, plan in publication.plans.items():
-        lines += ["", f"[histograms.{_key(name)}]"]
-        lines += _lines({"share": _number(publication.shares[name]), **_described(plan, folder)})
-    return _written_to(path, "\n".join(lines) + "\n", overwrite=overwrite)
+    histograms = {
+        name: _told({"share": _number(publication.shares[name]), **_described(plan, folder)})
+        for name, plan in publication.plans.items()
+    }
+    return _told(top) | {"histograms": histograms}
+
+
+def _told(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the words that say more than their defaults."""
+    return {key: value for key, value in said.items() if value is not None and value != _USUAL.get(key)}
 
 
 def _lines(said: Mapping[str, Any]) -> list[str]:
-    """Return a line for each word that says more than its default."""
-    told = {key: value for key, value in said.items() if value is not None and value != _USUAL.get(key)}
-    return [f"{key} = {_toml(value)}" for key, value in told.items()]
+    return [f"{key} = {_toml(value)}" for key, value in said.items()]
 
 
 def _described(plan: Plan, folder: Path) -> dict[str, Any]:
@@ -357,7 +379,9 @@ def _from(path: str | os.PathLike[str] | None, folder: Path) -> str | None:
     if path is None:
         return None
     text = os.fspath(path)
-    if "://" in text or text == "-" or Path(text).is_absolute():
+    if "://" in text or text == "-":
+        return text
+    if Path(text).is_absolute() and not (folder.is_absolute() and Path(text).is_relative_to(folder)):
         return text
     return os.path.relpath(text, folder)
 

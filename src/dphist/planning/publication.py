@@ -127,22 +127,43 @@ class Publication:
         """
         from dphist import records
 
+        source = self._source(data)
+        whose = self.dataset if dataset is None else dataset
+        book = open_ledger(self.ledger if ledger is None else ledger, durable=lasts(source))  # type: ignore[arg-type]
+        book.check(self.budget, dataset=whose)
+        self.prepare()
+        counts = records.count_together(source, self._tallies, **self._reading)
+        if isinstance(book, UnmadeLedger):
+            book = book.make()
+        return _publish_together(self.plans, counts, book, whose, source, self.name)
+
+    def check_fit(self, data: Any = None) -> None:
+        """Raise what ``release`` would raise about the names and types of columns; reads no record.
+
+        >>> import pandas
+        >>> publication.check_fit(pandas.DataFrame({"age": [23, 35], "ward": ["A", "B"]}))
+        """
+        from dphist.records import schema
+
+        schema.check_fit(self._source(data), self._tallies, **self._reading)
+
+    def _source(self, data: Any) -> Any:
+        """Return the records that are counted, which are no list of labels."""
         source = self.data if data is None else data
         if source is None:
             raise UsageError("the publication names no data: give the records, or say data = in its file.")
         for plan in self.plans.values():
             refuse_own_labels(source, *plan._lists)  # noqa: SLF001 - of plans, which these are
-        whose = self.dataset if dataset is None else dataset
-        book = open_ledger(self.ledger if ledger is None else ledger, durable=lasts(source))  # type: ignore[arg-type]
-        book.check(self.budget, dataset=whose)
-        self.prepare()
+        return source
+
+    @property
+    def _tallies(self) -> list[Any]:
+        return [plan._tally for plan in self.plans.values()]  # noqa: SLF001 - of plans, which these are
+
+    @property
+    def _reading(self) -> dict[str, Any]:
         first = next(iter(self.plans.values()))
-        of_all = {about: getattr(first, about) for about in _OF_ALL if about != "unit"}
-        tallies = [plan._tally for plan in self.plans.values()]  # noqa: SLF001 - of plans, which these are
-        counts = records.count_together(source, tallies, **of_all)
-        if isinstance(book, UnmadeLedger):
-            book = book.make()
-        return _publish_together(self.plans, counts, book, whose, source, self.name)
+        return {about: getattr(first, about) for about in _OF_ALL if about != "unit"}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a TOML file, which ``Publication.load`` and ``dphist plan`` read.

@@ -54,7 +54,7 @@ def export(
         )
     noise_law.check_level(level)
     check_closed(target)
-    table = _columns(release, level=level)
+    table = columns_of(release, level=level)
     sheet = _Words(release, title or words.usual_title(release), words.methods(release, published), level)
     kinds: dict[str, Callable[[Path], object]] = {
         ".csv": lambda file: _write_csv(table, file),
@@ -99,7 +99,7 @@ class _Words:
         self.release, self.title, self.methods, self.level = release, title, methods, level
 
 
-def _columns(release: words.AnyRelease, *, level: float) -> show.Columns:
+def columns_of(release: words.AnyRelease, *, level: float) -> show.Columns:
     """Return the columns of the table under names that say what they are for."""
     if isinstance(release, GroupedRelease):
         from dphist.release.grouped_show import columns
@@ -123,7 +123,8 @@ def _place(name: str) -> str:
     return f"{start}_{made}" if start else made
 
 
-def _describe(name: str, level: float) -> str:
+def describe(name: str, level: float) -> str:
+    """Return what a column of the table holds."""
     percent = f"{100 * level:g} %"
     known = {
         ESTIMATE: "The estimate as measured: use this one for sums, means and further work. It may be "
@@ -145,7 +146,7 @@ def _describe(name: str, level: float) -> str:
 def csv_text(release: words.AnyRelease, *, level: float) -> str:
     """Return the table of a release as CSV."""
     out = io.StringIO()
-    _write_rows(_columns(release, level=level), out)
+    _write_rows(columns_of(release, level=level), out)
     return out.getvalue()
 
 
@@ -172,7 +173,7 @@ def _check_rows(table: show.Columns) -> None:
 def _write_xlsx(table: show.Columns, said: _Words, file: Path) -> None:
     columns = [_plain(column) for column in table.values()]
     wide = [max(12, min(len(name) + 2, 28)) for name in table]
-    about = [(name, _describe(name, said.level)) for name in table]
+    about = [(name, describe(name, said.level)) for name in table]
     stamp = [("SIMULATED", STAMP)] if said.release.simulated else []
     told = [("title", said.title), *stamp, *(("methods", text) for text in said.methods)]
     told += [(name, text) for name, text in words.limits(said.release)]
@@ -270,7 +271,7 @@ def _metadata(table: show.Columns, said: _Words, name: str) -> dict[str, Any]:
                     "name": column,
                     "titles": column,
                     "datatype": _datatype(values),
-                    "dc:description": _describe(column, said.level),
+                    "dc:description": describe(column, said.level),
                 }
                 for column, values in table.items()
             ]

