@@ -94,14 +94,14 @@ def dyadic_average(
     shapes = _shapes(prior, n)
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     trust = n / (n + FEW)
-    odds = first_odds(len(shapes), trust)
+    log_odds = np.log(first_odds(len(shapes), trust))
     moved, square, weight, best = np.zeros(n), np.zeros(n), 0.0, 0.0
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
         found = _explain(z[order], shapes[:, order], keys, tables, trust)
         if tree == 0:
-            odds = _learn(found if n <= LEARN else _sample(found, tables, trust), odds, trust)
-        evidence, change, changes = _averaged(found, odds, tables)
+            log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
+        evidence, change, changes = _averaged(found, log_odds, tables)
         best = evidence if tree == 0 else best
         part = math.exp(min(max((evidence - best) * min(1.0, SHARPNESS / n), -60.0), 60.0))
         moved[order] += part * change
@@ -128,21 +128,6 @@ class _Explained(NamedTuple):
     evidence: Floats
 
 
-def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
-    offset, start, first = _layout(keys)
-    size = int(offset[-1])
-    levels, empty = np.zeros((len(shapes), size)), np.zeros(size)
-    scales = np.zeros((len(shapes), size), np.int8)
-    evidence = np.full((WAYS * len(shapes), size), -np.inf)
-    for s, q in enumerate(shapes):
-        fitted = _levels(z, q, offset, start, first, MEDIANS)
-        levels[s] = fitted[0]
-        out = evidence[WAYS * s : WAYS * (s + 1)]
-        spike, likely = (SPIKE * trust, empty) if s == 0 else (0.0, np.zeros(size))
-        _evidence(z, q, offset, start, first, fitted, tables, spike, out, scales[s], likely)
-    return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
-
-
 def first_odds(shapes: int, trust: float) -> Floats:
     """Return how often each way is taken before anything is learnt: even blocks and splits mostly."""
     odds = np.full((_HEIGHT, 1 + WAYS * shapes), 0.05 * trust)
@@ -159,15 +144,15 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
     return _explain(found.z[bins], found.shapes[:, bins], np.arange(LEARN), tables, trust)
 
 
-def _learn(found: _Explained, odds: Floats, trust: float) -> Floats:
-    """Return how often each way is taken in blocks of each size, by what one tree found: steps of EM."""
+def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
+    """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
-        taken = np.zeros_like(odds)
-        post = np.zeros((odds.shape[1], found.evidence.shape[1]))
-        _upward(found.offset, found.first, found.evidence, np.log(odds), post)
+        taken = np.zeros_like(log_odds)
+        post = np.zeros((log_odds.shape[1], found.evidence.shape[1]))
+        _upward(found.offset, found.first, found.evidence, log_odds, post)
         _reached(found.offset, found.first, post, taken)
-        odds = next_odds(taken, trust)
-    return odds
+        log_odds = np.log(next_odds(taken, trust))
+    return log_odds
 
 
 def next_odds(taken: Floats, trust: float) -> Floats:
@@ -179,17 +164,6 @@ def next_odds(taken: Floats, trust: float) -> Floats:
     counts = taken + before
     shares = counts / counts.sum(axis=1, keepdims=True)
     return np.asarray(np.clip(shares, np.where(common, 0.02, 0.001), 0.98))
-
-
-def _averaged(found: _Explained, odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
-    post = np.zeros((odds.shape[1], found.evidence.shape[1]))
-    total = _upward(found.offset, found.first, found.evidence, np.log(odds), post)
-    reach = _reached(found.offset, found.first, post, np.zeros_like(odds))
-    change, changes = _downward(
-        found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
-        found.scales, post, reach, tables,
-    )  # fmt: skip
-    return float(total), change, changes
 
 
 @cache
@@ -628,3 +602,36 @@ def _add(
         away = max(away, -z[k]) if z[k] > 0 else max(away + z[k], 0.0)
         moved[k] += part * away
         square[k] += part * (away * away + doubt)
+
+
+@kernel
+def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
+    """Return a tree over the bins, and the evidence of every way to explain each of its nodes."""
+    offset, start, first = _layout(keys)
+    size, many = offset[-1], shapes.shape[0]
+    levels, empty, unused = np.zeros((many, size)), np.zeros(size), np.zeros(size)
+    scales, evidence = np.zeros((many, size), np.int8), np.zeros((WAYS * many, size))
+    for s in range(many):
+        fitted = _levels(z, shapes[s], offset, start, first, MEDIANS)
+        levels[s] = fitted[0]
+        out = evidence[WAYS * s : WAYS * (s + 1)]
+        if s == 0:
+            _evidence(
+                z, shapes[s], offset, start, first, fitted, tables, SPIKE * trust, out, scales[s], empty
+            )
+        else:
+            _evidence(z, shapes[s], offset, start, first, fitted, tables, 0.0, out, scales[s], unused)
+    return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
+
+
+@kernel
+def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
+    """Return the log evidence of a tree, and the mean and mean square by which it moves each bin."""
+    post = np.zeros((log_odds.shape[1], found.evidence.shape[1]))
+    total = _upward(found.offset, found.first, found.evidence, log_odds, post)
+    reach = _reached(found.offset, found.first, post, np.zeros(log_odds.shape))
+    change, changes = _downward(
+        found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
+        found.scales, post, reach, tables,
+    )  # fmt: skip
+    return total, change, changes
