@@ -8,6 +8,7 @@ import pytest
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
+from dphist.errors import UsageError
 from dphist.kernels.trees import tree as trees
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
@@ -65,7 +66,8 @@ class TestHalves:
 class TestAverages:
     def test_hats_are_measured_as_ever_and_averaged_then(self):
         x = np.where(np.arange(200) < 30, 40, 0)
-        _, found, made = values(x, epsilon="0.1")
+        made, queries = curator(x, epsilon="0.1"), make_workload("ranges", curator(x).domain)
+        found = estimate.AveragedTree()(made, None, Groups.singletons(200), queries, share=Fraction(1))
         _, plain, other = values(x, epsilon="0.1", method="hats")
         assert np.array_equal(found.measured, plain.values) and isinstance(found.error, HatTotals)
         assert made.spent == other.spent
@@ -103,7 +105,41 @@ class TestAverages:
         assert groups.order is not None and found.values.shape == (400,) and (found.values >= 0).all()
 
     def test_few_bins_are_not_grouped(self):
-        for n, grouped in ((256, False), (257, True)):
+        for n, grouped in ((16, False), (17, True), (256, True), (257, True)):
             made = make_pipeline("dawa3", Domain((Integers(0, n - 1),)))
             assert (made.with_intervals().calibrate > 0) == grouped
             assert isinstance(made.partition, partition.Splits) == grouped
+            asks = grouped and made.partition.most is not None
+            assert asks == (16 < n <= 256)
+
+    def test_some_bins_are_grouped_if_there_are_few_records(self):
+        few, many = np.zeros(100, dtype=np.int64), np.full(100, 300)
+        groups, _, made = values(few)
+        assert groups.k < 20 and made.spent[0].share == Fraction("0.02")
+        groups, found, made = values(many)
+        assert groups.are_singletons and isinstance(found.error, HatTotals)
+        assert [part.share for part in made.spent] == [Fraction("0.02"), Fraction("0.98")]
+
+
+SHARES = {"share": Fraction("0.12"), "later": Fraction("0.88")}
+
+
+class TestTotalsDecide:
+    def test_the_line_between_few_and_many_is_a_number_of_noise_scales(self):
+        # At epsilon 1 the question's noise has a scale of 50, far below the distance from the line.
+        for records, alone in ((3_000, False), (5_000, True)):
+            x = np.full(1_000, records // 1_000)
+            made = partition.Splits(most=4.0)(curator(x), None, None, **SHARES)
+            assert made.are_singletons == alone
+            one = partition.Splits(most=4.0)(curator(x, epsilon="0.001"), None, None, **SHARES)
+            assert not one.are_singletons
+
+    def test_an_order_is_kept_by_single_bins(self):
+        order = np.arange(40)[::-1].copy()
+        made = partition.Splits(most=4.0)(curator(np.full(40, 10**6)), None, order, **SHARES)
+        assert made.are_singletons and np.array_equal(made.order, order)
+
+    @pytest.mark.parametrize("most", [0.0, -1.0, float("inf"), float("nan")])
+    def test_a_bound_that_is_none_is_refused(self, most):
+        with pytest.raises(UsageError, match="most is a number of noise scales"):
+            partition.Splits(most=most)

@@ -23,7 +23,8 @@ from dphist.steps.partition import formulas
 from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
-_ALONE = 256  # bins up to which `dawa3` groups none: averages over all of them have less error
+_ALONE = 16  # bins up to which `dawa3` groups none: averages over all of them have less error
+_ALONE_IF_MANY = 256  # bins up to which it groups some only if there are few records for each
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 
@@ -216,10 +217,10 @@ def _dawa2(domain: Domain) -> Pipeline:
 def _dawa3(domain: Domain) -> Pipeline:
     if domain.n <= _ALONE:
         return _tree(domain, estimate.AveragedTree())
-    share = F("0.06") if len(domain.axes) == 1 else F("0.15")  # along a curve better groups are worth more
+    share = F("0.12") if len(domain.axes) == 1 else F("0.25")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
-        partition=partition.Splits(fanout=16, halved=True),
+        partition=partition.Splits(halved=True, most=4.0 if domain.n <= _ALONE_IF_MANY else None),
         estimate=estimate.AveragedTree(),
         split=Split(partition=share, estimate=1 - share),
     )

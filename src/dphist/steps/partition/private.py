@@ -79,15 +79,20 @@ class Splits(Step):
         halved: whether each group is cut in two once more, which is free, as groups are public. An estimate
             that averages loses little by a needless cut, and gains where the noise hid a difference. If there
             are then more than 0.4 groups for a bin, every bin is its own.
+        most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
+            grouped: a sixth of the share first measures the total. None asks for no total.
     """
 
     spends: ClassVar[bool] = True
     fanout: int = 4
     halved: bool = False
+    most: float | None = None
 
     def __post_init__(self) -> None:
         if self.fanout < 2:
             raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+        if self.most is not None and not 0 < self.most < math.inf:
+            raise UsageError(f"most is a number of noise scales above 0, not {self.most!r}.")
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
@@ -98,6 +103,11 @@ class Splits(Step):
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
         if curator.scale(share) < 1 / 16:
             return alone
+        if self.most is not None:
+            total = curator.measure(Groups.whole(n), share=share / 6)
+            if total.values[0] >= self.most * n * curator.scale(Fraction(1)):
+                return alone
+            share = share * 5 / 6
         # Few blocks must be rougher to stand out from the noise of the question.
         cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
         asked = Roughness(n, max(cap, 1), order)
