@@ -142,3 +142,33 @@ def test_a_tree_without_measurements_says_nothing():
         tree, np.ones(3, dtype=np.int64), np.zeros(tree.size), np.full(tree.size, np.inf)
     )
     assert nothing.tolist() == [0, 0, 0]
+
+
+def test_the_prior_of_many_bins_is_learnt_from_blocks_of_them(monkeypatch):
+    from dphist.kernels.averaging import contrasts
+
+    rng = np.random.default_rng(8)
+    block = np.where(np.arange(64) < 20, 200.0, 0.0) + rng.normal(0, 3, 64)
+    whole = np.full(10, 9.0)
+    monkeypatch.setattr(contrasts, "_BLOCK", 64)
+    monkeypatch.setattr(contrasts, "_BLOCKS", 4)
+    four = contrasts._from_blocks(np.tile(block, 4), whole)
+    monkeypatch.setattr(contrasts, "_BLOCKS", 1)
+    one = contrasts._from_blocks(np.concatenate((block, np.zeros(192))), whole)
+    # Four alike blocks count four times as much as one beside what is believed before.
+    assert np.abs(four.mixture - one.mixture).max() > 1e-4
+    assert np.abs(four.mixture - one.mixture)[:6].max() < 0.1
+    assert np.allclose(four.mixture.sum(axis=1), 1.0)
+    assert (four.mixture[7:] == four.mixture[-1]).all()  # nothing is learnt of nodes larger than a block
+
+
+def test_many_bins_gain_by_averaging_too():
+    rng, n = np.random.default_rng(9), (1 << 17) + 5
+    truth = np.where(np.arange(n) // 1000 % 2 == 0, 40.0, 0.0)
+    noisy = truth + rng.laplace(0, 5, n)
+    made = averaged_contrasts(noisy, lambda lo, hi: (hi - lo) * 50.0)
+    few = averaged_contrasts(noisy[:4096], lambda lo, hi: (hi - lo) * 50.0)
+    plain = np.abs(noisy - truth).mean()
+    assert np.abs(made - truth).mean() < 0.4 * plain  # one tree instead of eight
+    assert np.abs(few - truth[:4096]).mean() < 0.3 * plain
+    assert made.sum() == pytest.approx(noisy.sum())

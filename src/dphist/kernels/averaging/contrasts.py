@@ -41,6 +41,7 @@ from dphist.kernels.averaging.offsets import (
 
 _AVERAGED = 8  # trees of which the mean is taken
 _MANY = 1 << 17  # bins of all these trees together, at most
+_BLOCK, _BLOCKS = 1 << 12, 16  # of more bins the prior is learnt from so many blocks of so many
 _SAMPLE = 8  # nodes of one height and tree whose variances are worked out; those of the others are their mean
 _ONLY = -1.0  # marks a node with one child, instead of a probability
 
@@ -60,7 +61,7 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
     shifts = [round(span * (i * GOLDEN % 1.0)) for i in range(learning + averaged)]
     whole, edges = contrast_variances(n, shifts, variances)
     sums = _prefix_sums(x)
-    prior = Prior.first(span.bit_length() + 1)
+    prior = Prior.first(span.bit_length() + 1) if learning else _from_blocks(x, whole)
     scales, total = sums, np.zeros(n)
     for i, shift in enumerate(shifts):
         counted = np.zeros((prior.empty.size if i < learning else 0, COUNTED))
@@ -74,8 +75,19 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
 
 
 def _trees(n: int) -> tuple[int, int]:
-    """Return from how many trees the prior is learnt, and how many are averaged: fewer for more bins."""
-    return (2 if n <= _MANY else 1), min(max(_MANY // n, 1), _AVERAGED)
+    """Return from how many trees of all bins the prior is learnt, and how many are averaged."""
+    return (2 if n <= _MANY else 0), min(max(_MANY // n, 1), _AVERAGED)
+
+
+def _from_blocks(x: Floats, whole: Floats) -> Prior:
+    """Return the prior that blocks of many bins suggest, which lie far from each other."""
+    first = Prior.first(whole.size)
+    counted, heights = np.zeros((whole.size, COUNTED)), _BLOCK.bit_length()
+    for begin in np.linspace(0, x.size - _BLOCK, _BLOCKS).astype(np.int64):
+        sums = _prefix_sums(x[begin : begin + _BLOCK])
+        edges = np.zeros((heights, 2))  # none is cut off
+        _tree(sums, sums, 0, whole[:heights], edges, first.empty, first.mixture, counted)
+    return Prior.learnt(counted)
 
 
 def _prefix_sums(x: Floats) -> Floats:
