@@ -1,0 +1,129 @@
+// Design: sentences with holes that make the plan file.
+import { ARROWS, drag, ruler } from './charts.js';
+import { ask, button, choice, copy, count, dialog, eps, h, head, link, number } from './dom.js';
+import { change, go, redraw, S, save } from './state.js';
+import { pickData, pickPlan } from './start.js';
+
+const INKS = ['var(--est)', 'var(--m2)', 'var(--m3)', 'var(--m4)', 'var(--plan)', 'var(--mute)'];
+export const swatch = name => h('span.swatch', { css: { background: INKS[Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6] } });
+export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', S.base === null ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'), h('span', { 'aria-hidden': 'true' }, '·'),
+  S.dirty && link('Save', () => save()), link('Open a plan', pickPlan), link('Save as', async () => { const path = await ask('Save the plan as', S.path, 'Save'); if (path) save(path.replace(/(\.toml)?$/, '.toml')); }));
+
+let open, tab = 'words', more = false;
+const typed = text => { const t = text.trim(); return t === '' ? null : isFinite(t) ? Number(t) : t; };
+const wrong = path => (S.check?.problems || []).filter(one => one.path === path || one.path?.startsWith(path + '.'));
+const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', q.suggestion));
+const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad && 'true', autocomplete: 'off', spellcheck: 'false', oninput: e => change(() => set(e.target.value)) });
+const pick = (k, options, value, aria, set) => h('select.f', { k, aria, onchange: e => change(() => set(e.target.value), 0) }, options.map(([v, text = v]) => h('option', { value: v || undefined, selected: v === (value || '') }, text)));
+const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, v => set(none === v ? '' : v));
+const labels = (k, value, aria, set) => h('textarea.f', { rows: Math.min(7, Math.max(2, [value].flat().length)), k, aria, spellcheck: 'false', value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
+
+// The kinds of bins: the words of the plan file, and the holes of the sentence.
+const KINDS = { whole: 'Whole numbers', equal: 'Equal widths', log: 'Log scale', time: 'Time', labels: 'Labels', edges: 'Own edges' };
+const kindOf = (one, p) => one[p + 'integers'] ? 'whole' : one[p + 'log'] ? 'log' : one[p + 'every'] ? 'time' : one[p + 'categories'] ? 'labels' : Array.isArray(one[p + 'bins']) ? 'edges' : 'equal';
+const setKind = (one, p, kind) => {
+  const was = [one[p + 'integers'], one[p + 'log'], one[p + 'range'], one[p + 'bins']].find(Array.isArray) || [], ends = [was[0], was.at(-1)].map(v => typeof v === 'number' ? v : null), bins = one[p + 'bins'] > 0 ? one[p + 'bins'] : 24;
+  for (const key of ['integers', 'log', 'every', 'categories', 'other', 'null', 'bins', 'range']) delete one[p + key];
+  const made = { whole: { integers: ends }, equal: { bins, range: ends }, log: { log: ends, bins }, time: { range: [null, null], every: 'week' }, labels: { categories: [] }, edges: { bins: ends } }[kind];
+  for (const key in made) one[p + key] = made[key];
+};
+const guess = name => { const type = String(S.columns.find(c => c.name === name)?.type); return /INT/i.test(type) ? 'whole' : /DATE|TIME/i.test(type) ? 'time' : /CHAR|TEXT|ENUM|BOOL/i.test(type) ? 'labels' : 'equal'; };
+const fields = (name, one, p) => {
+  const kind = kindOf(one, p), k = key => name + '.' + p + key, bad = key => wrong('histograms.' + k(key)).length;
+  const ends = (key, a, b, size) => [a, b].map((aria, i) => [i ? ' to ' : ' from ', hole(k(key) + i, one[p + key]?.[i], aria, v => { one[p + key][i] = kind === 'time' ? v.trim() || null : typed(v); }, size, bad(key))]);
+  const bins = [' in ', hole(k('bins'), one[p + 'bins'], 'Number of bins', v => { one[p + 'bins'] = typed(v); }, 'w4', bad('bins')), ' bins'];
+  return {
+    whole: () => ends('integers', 'Smallest value', 'Largest value'), equal: () => [ends('range', 'Lower bound', 'Upper bound'), bins], log: () => [ends('log', 'Lower bound', 'Upper bound'), bins],
+    time: () => [' by ', pick(k('every'), ['hour', 'day', 'week', 'month', 'quarter', 'year'].map(w => [w]), one[p + 'every'], 'Length of a bin', v => { one[p + 'every'] = v; }), ends('range', 'First day', 'Day after the last', 'w11'), ' (not included) in ', hole(k('tz'), one.timezone ?? 'UTC', 'Time zone', v => { one.timezone = v.trim() || null; }, 'w11', bad('timezone'))],
+    edges: () => [' with edges ', hole(k('bins'), one[p + 'bins'].filter(v => v !== null).join(', '), 'Edges, with commas between', v => { one[p + 'bins'] = v.split(/[,;\s]+/).filter(Boolean).map(typed); }, 'w30', bad('bins'))],
+    labels: () => [' with the labels ', labels(k('categories'), one[p + 'categories'], 'Labels, one on each line, or the name of a file of them', v => { one[p + 'categories'] = v; }), ' and a bin for others called ', hole(k('other'), one[p + 'other'], 'Label of the bin for all others; none if empty', v => { one[p + 'other'] = v.trim() || null; }, 'w8')],
+  }[kind]();
+};
+const axis = (name, one, p) => {
+  const drawn = S.check?.histograms?.[name]?.axes?.[p ? 1 : 0];
+  return [choice('Kind of bins of ' + (one[p + 'column'] || name), Object.entries(KINDS), kindOf(one, p), kind => change(() => setKind(one, p, kind), 0)),
+    h('p.say', p ? 'and by ' : 'Count records by ', column(`${name}.${p}column`, one[p + 'column'], 'Column', v => { one[p + 'column'] = v; }), fields(name, one, p)),
+    drawn && (drawn.kind === 'categories' ? h('div.chips', drawn.names.slice(0, 12).map(t => h('span.chip', t)), drawn.n > 12 && h('span.chip', count(drawn.n - 12) + ' more')) : ruler(drawn))];
+};
+const drop = (one, test) => change(() => { for (const key of Object.keys(one)) if (test(key)) delete one[key]; }, 0);
+const card = name => {
+  const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], faults = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
+  return h('div.hcard' + (isOpen ? '.open' : ''),
+    h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (faults.length ? '.c-bad' : ''), faults.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), info && h('span.hint.nowrap', `${+(100 * number(info.share)).toFixed(1)} %  ε ${eps(info.epsilon)}`)),
+    isOpen && h('div.hbody', axis(name, one, ''),
+      'y_column' in one && h('div.rule', axis(name, one, 'y_'), link('Remove the second column', () => drop(one, key => key.startsWith('y_')))),
+      one.by !== undefined && h('div.rule', h('p.say', 'One histogram for each ', column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), ' of ', labels(name + '.groups', one.groups, 'Groups, one on each line, or the name of a file of them', v => { one.groups = v; }), ' and a group for others called ', hole(name + '.go', one.group_other, 'Name of the group of all others; none if empty', v => { one.group_other = v.trim() || null; }, 'w8')),
+        h('p.hint', 'Groups are charged once, not once each, because a record is in one group. List the groups: they must be public too. ', link('Remove the groups', () => drop(one, key => ['by', 'groups', 'group_other', 'importances'].includes(key))))),
+      why(faults),
+      h('p.small', 'Records outside the bins are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', 'Records outside the bins', v => { one.outside = v; })),
+      h('p.hint', 'Bounds and labels must be public knowledge. The smallest value in the data, or the list of labels that occur, can give a person away. ', link('I do not know the range', () => look(one))),
+      h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => Object.assign(one, { by: other, groups: [] }), 0))],
+        link('Rename', async () => { const next = await ask('Rename ' + name, name, 'Rename'); if (next && !(next in S.plan.histograms)) { open = next; change(plan => { plan.histograms = Object.fromEntries(Object.entries(plan.histograms).map(([key, v]) => [key === name ? next : key, v])); }, 0); } }),
+        Object.keys(S.plan.histograms).length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
+      advanced(name, one, info)));
+};
+const advanced = (name, one, info) => {
+  const field = (label, help, control) => h('label.fld', label, control, h('small', help)), methods = S.session.methods, about = methods.find(m => m.name === (one.method || info?.method));
+  const select = (key, names, value) => h('select', { k: `${name}.${key}`, onchange: e => change(() => { one[key] = e.target.value; }, 0) }, names.map(v => h('option', { selected: v === value }, v)));
+  return h('details.adv', { open: more, ontoggle: e => { more = e.target.open; } }, h('summary', { k: name + '.adv' }, 'Advanced: method ', h('b', one.method || 'auto'), ', workload ', h('b', one.workload || 'points'), info && [', intervals ', h('b', info.intervals)], '.'),
+    h('div.grid3', field('Workload', 'The questions to answer best: single bins, sums of neighbouring bins, or sums from the start.', select('workload', S.session.workloads, one.workload || 'points')),
+      field('Method', about?.summary || 'All methods give the same privacy. They differ in their error.', select('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
+      field('Records per person', 'In this histogram. The noise grows in proportion.', h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: e => change(() => { one.max_contributions = typed(e.target.value); }) }))));
+};
+const look = one => dialog('A small paid look', close => {
+  const text = `dphist bounds ${S.plan.data} --column ${one.column} --epsilon 0.05 --ledger ${S.plan.ledger}`;
+  return [h('p.small', 'Epsilon 0.05 of the budget suggests a range. It is charged like a release. This command does it:'), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), button('Close', () => close(), '', { autofocus: true }))];
+}, true);
+
+const even = plan => { for (const one of Object.values(plan.histograms)) delete one.share; };
+const shares = () => {
+  const names = Object.keys(S.plan.histograms), parts = names.map(n => Math.round(100 * number(S.check?.histograms?.[n]?.share ?? 0)));
+  if (names.length < 2 || parts.some(p => !p)) return null;
+  const bar = h('div.sharebar', { role: 'group', aria: 'Shares of epsilon' }), rest = parts.slice(0, -1).reduce((a, b) => a + b, 0);
+  parts[parts.length - 1] = 100 - rest;
+  const move = (i, d) => { const by = Math.max(1 - parts[i], Math.min(parts[i + 1] - 1, d)); parts[i] += by; parts[i + 1] -= by; paint(); change(plan => names.forEach((n, j) => { plan.histograms[n].share = String(parts[j] / 100); })); };
+  const cells = names.map((n, i) => {
+    const cell = h('div', { css: { background: `color-mix(in srgb, ${INKS[i % 6]} ${open === n ? 34 : 20}%, var(--panel))` } }, h('span'));
+    if (i === names.length - 1) return cell;
+    const grip = h('span.grip', { tabindex: 0, role: 'slider', k: 'share' + i, aria: `Boundary between ${n} and ${names[i + 1]}`, 'aria-valuemin': 1, 'aria-valuemax': 99, onkeydown: e => { const d = ARROWS[e.key]; if (d) { e.preventDefault(); move(i, d); } } });
+    let from;
+    drag(grip, (e, start) => { if (e === start) from = parts[i]; move(i, from + Math.round(100 * (e.clientX - start.clientX) / bar.clientWidth) - parts[i]); });
+    cell.append(grip);
+    return cell;
+  });
+  const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; cell.children[1]?.setAttribute('aria-valuenow', parts[i]); cell.children[1]?.setAttribute('aria-valuetext', `${names[i]} ${parts[i]} percent`); });
+  bar.append(...cells);
+  paint();
+  return [bar, h('p.hint', `The shares add up to 100 % of the plan’s epsilon ${S.plan.epsilon}. `, link('Divide equally', () => change(even, 0)))];
+};
+const aside = () => {
+  const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
+  return h('aside.panel.pad.sticky', { aria: 'The plan' }, choice('The plan as', [['words', 'In words'], ['toml', 'Plan file'], ['cli', 'Shell'], ['py', 'Python']], tab, next => { tab = next; redraw(); }),
+    h('div.words', S.check?.problems.length > 0 && h('p.why', it ? 'This is the last plan that was complete. It stays in force.' : 'The plan is not complete yet.'),
+      it && [code ? h('pre', { tabindex: 0 }, code) : [it.words.map(t => h('p', t)), h('p.hint', 'This becomes the methods section of the report.')], h('div.row', button('Copy', () => copy(code || it.words.join('\n\n'))), h('span.hint', 'Always exactly what this page does.'))]));
+};
+const add = names => {
+  const free = S.columns.find(c => c.name !== S.plan.unit && !names.some(n => S.plan.histograms[n].column === c.name)) || S.columns[0] || { name: 'column' };
+  let name = free.name.replace(/[^\w .-]/g, '_');
+  while (name in S.plan.histograms) name += '2';
+  const one = { column: free.name }, k = S.plan.histograms[names[0]]?.max_contributions;
+  setKind(one, '', guess(free.name));
+  if (k) one.max_contributions = k;
+  open = name;
+  change(plan => { even(plan); plan.histograms[name] = one; }, 0);
+};
+
+export default {
+  view() {
+    const { plan } = S, all = Object.values(plan.histograms), names = Object.keys(plan.histograms), k = all[0]?.max_contributions ?? 1, block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
+    if (open === undefined || (open && !names.includes(open))) open = names[0];
+    return [head(crumb(), 'What do you want to count?', 'This page shows column names and types only. No record is read before you publish, and nothing is spent here.', button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
+      h('div.cols.plan', h('div',
+        block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), h('div.chips', S.columns.slice(0, 60).map(c => h('span.chip', h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared'))))),
+        block('Who is protected', h('p.say', plan.unit ? 'Protect one person, named by ' : 'Protect one record; a person is named by ', column('unit', plan.unit, 'Column that names the person', v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per person', v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
+          h('p.hint', plan.unit ? `This is contribution bounding. Of a person with more than ${k}, ${k} ${k === 1 ? 'is' : 'are'} chosen at random and counted. The noise grows in proportion: with ${2 * k || 2} instead of ${k}, every error doubles.` : 'If a person can have several records, their protection is weaker: name the column that identifies a person.')),
+        block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
+        block('Shares of epsilon', h('p.say', 'Spend epsilon ', hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), ' of the dataset ', hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), ' in the ledger ', h('span.nowrap', hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11'), '.')),
+          why((S.check?.problems || []).filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];
+  },
+};

@@ -1,0 +1,91 @@
+// Explore: a release with its table. Questions cost nothing.
+import { download, post } from './api.js';
+import { histogram, multiples, spark } from './charts.js';
+import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, table, toast } from './dom.js';
+import { attempt, go, redraw, S } from './state.js';
+import { pickRelease } from './start.js';
+
+let it = null, group = null, range = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
+export const makeReport = paths => attempt(async () => { const made = await post('report', { paths, title: null, level: 0.95 }); toast('Saved as ' + made.path); await download('release/export', { path: made.path, format: 'html' }, 'report.html'); });
+const load = (path, which = null) => attempt(async () => {
+  it = await post('release/open', { path, group: which, level: 0.95 });
+  group = which;
+  const n = it.axes[0].n;
+  range = [Math.floor(n * 0.3), Math.max(Math.floor(n * 0.3), Math.floor(n * 0.5) - 1)];
+  other = answer = null;
+  more = 200;
+  if (!it.joint?.low?.some(v => v !== null)) joint = false;
+  redraw();
+  await query();
+});
+const query = () => attempt(async () => {
+  asking?.abort();
+  asking = new AbortController();
+  const [a, b] = range, y = it.axes[1]?.n;
+  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, 0, y] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], level: 0.95, joint, compare: other?.path || null }, asking.signal);
+  reads();
+});
+const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
+const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(r.low)} to ${count(r.high)}`;
+const reads = () => {
+  const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
+  if (!box || !r) return;
+  const where = `${named(range[0])} to ${named(range[1])}`;
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is below', 0.5: 'Half is below', 0.75: 'Three quarters are below' }[q.q] || q.q} (of the release)`, q.words)), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+    h('span.hint.full', answer.note || (answer.joint ? 'You may look at many ranges and pick the striking one: this interval still holds.' : 'This interval holds for one range chosen beforehand. If you look at many, use “All at once”.')));
+  say(`${where}: ${count(r.value)}, interval ${span(r)}`);
+};
+const rows = () => {
+  const e = joint ? it.joint : it.each, [a, b] = range, y = it.axes[1];
+  return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
+    [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>Presentable']);
+};
+const groups = () => {
+  const level = it.groups.levels.at(-1), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase())), pick = i => load(it.path, [level.name, ...[level.labels[i]].flat()]);
+  if (level.labels.length <= 60) return panel('Groups', h('div.chart', { id: 'gc' }));
+  return panel('Groups', h('input.f.w20', { k: 'seek', aria: 'Search the groups', placeholder: 'Search', value: seek, oninput: e => { seek = e.target.value; redraw(); } }), h('ul.list', all.slice(0, 100).map(([label, i]) => h('li', h('button', { onclick: () => pick(i), k: 'g' + i }, h('span', String(label)), level.lines?.[i] && spark(level.lines[i]), h('span.mute', count(level.totals?.[i])))))), all.length > 100 && h('p.hint', `${count(all.length - 100)} more: search.`));
+};
+// The picture of the release as it is printed, drawn by Vega with its interpreter: no text is ever evaluated.
+const picture = async box => {
+  if (!window.vegaEmbed) await import('./vega.js');
+  const { spec } = it, dark = document.documentElement.dataset.theme === 'dark';
+  const shown = { ...spec, title: undefined, background: null, config: { ...spec.config, background: null, ...(dark && { axis: { ...spec.config.axis, labelColor: '#a4abb8', titleColor: '#a4abb8', gridColor: '#242933' }, legend: { ...spec.config.legend, labelColor: '#a4abb8', titleColor: '#a4abb8' } }) } };
+  await window.vegaEmbed(box, shown, { ast: true, renderer: 'svg', actions: false, defaultStyle: false, tooltip: false });
+  const svg = $('svg', box);
+  for (const one of [svg, ...svg.querySelectorAll('[role],[aria-label],[aria-roledescription]')]) for (const name of ['role', 'aria-label', 'aria-roledescription']) one.removeAttribute(name);
+  svg.setAttribute('role', 'img');
+  svg.setAttribute('aria-label', spec.description || it.title);
+};
+const heading = () => {
+  const p = it.publication, n = p?.histograms?.length, unit = it.unit || 'one record';
+  return p && n > 1 ? `One of ${few(n, 'histogram')} that together protect ${unit} with epsilon ${eps(p.epsilon)}. Questions to a release cost nothing.` : `It protects ${unit} with epsilon ${eps(p?.epsilon ?? it.epsilon)}. Questions to a release cost nothing.`;
+};
+export default {
+  async enter(path) {
+    if (!path && !it) { const found = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); if (!found.length) return; path = found.sort((a, b) => String(b.release?.created).localeCompare(String(a.release?.created)))[0].path; }
+    if (path && it?.path !== path) { it = null; await load(path); } else if (it) query();
+  },
+  view() {
+    if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
+    const grid = it.kind === 'grid', has = it.joint?.low?.some(v => v !== null), p = it.publication;
+    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), h('span', { 'aria-hidden': 'true' }, '·'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
+      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
+    panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
+      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % band, ${joint ? 'for all bins at once' : 'for each bin on its own'}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
+      grid && h('div.row.small', 'Rows from ', [0, 1].map(w => h('select.f', { k: 'gr' + w, aria: w ? 'Last row of the range' : 'First row of the range', onchange: e => { range[w] = +e.target.value; range.sort((a, b) => a - b); redraw(); query(); } }, Array.from({ length: it.axes[0].n }, (_, i) => h('option', { value: String(i), selected: i === range[w] }, named(i)))))), h('div.read', { id: 'xread' })),
+    it.groups && h('div.mt', groups()),
+    h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins, unbiased values')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
+      h('aside.stack', panel('Download', h('div.row', ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, title: null, level: 0.95, joint }, 'release.' + f)), 'tiny'))), h('p.hint', 'Tables hold the unbiased value, its interval, and a presentable value without negatives, each under its own name.')),
+        it.negatives > 0 && panel('Why are some numbers negative?', h('p.small', 'The noise is as often below zero as above. Bins with few or no records can therefore come out negative. They are left as they are so that sums stay right: setting them to zero would add records that do not exist.')),
+        it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', String(b)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + '. '), b)))))];
+  },
+  drawn() {
+    if (!it) return;
+    const box = $('#xc'), e = joint ? it.joint : it.each;
+    if (it.kind === 'grid' || printed) attempt(() => picture(box));
+    else histogram(box, { values: it.values, band: e && e.low.every(v => v !== null) ? [e.low, e.high] : null, other: other?.values, axis: it.axes[0], range, names: named, height: 340, label: `Estimated records by ${it.axes[0].name} with a 95 % band`, move: r => { range = r; }, end: () => { const top = $('#tab'); top.replaceChildren(rows()); const row = $('tr.sel', top); if (row) top.scrollTop = row.offsetTop - 70; query(); } });
+    const level = it.groups?.levels.at(-1);
+    if ($('#gc')) multiples($('#gc'), { draws: level.lines, names: i => String(level.labels[i]), pick: i => load(it.path, [level.name, ...[level.labels[i]].flat()]), chosen: level.labels.findIndex(l => String(l) === String(it.groups.chosen?.slice(1))) });
+    reads();
+  },
+};

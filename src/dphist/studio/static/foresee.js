@@ -1,0 +1,130 @@
+// Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
+import { post, stream } from './api.js';
+import { between, crossing, errors, histogram, multiples, strip } from './charts.js';
+import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, table } from './dom.js';
+import { attempt, change, go, keep, purse, redraw, S } from './state.js';
+import { crumb, swatch } from './design.js';
+
+const TAB = Math.random().toString(36).slice(2);
+let sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, releases = [], drawing = false, asTable = false, moveDot, tried = '';
+const seen = {}; // of each histogram, its error and the question it answers
+const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
+const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
+const question = hist => JSON.stringify([S.good?.plan_digest, hist, S.guess, S.published]);
+const stop = () => { running?.abort(); running = null; clearTimeout(timer); clearTimeout(slow); };
+
+// Asks for the histogram in view, then for the errors of the others.
+const run = (wait = 0) => {
+  const mine = question(S.hist), rest = Object.keys(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
+  if (!S.good || !S.hist || S.view !== 'foresee') return;
+  const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
+  if (!next || tried === question(next)) return;
+  stop();
+  timer = setTimeout(() => attempt(async () => {
+    const abort = running = new AbortController(), own = next === S.hist, old = parts, asked = tried = question(next);
+    slow = setTimeout(() => { if (running === abort) $('#numbers')?.classList.add('busy'); }, 200);
+    if (own) { key = mine; parts = { old: old.old || old, curves: {} }; reading = null; }
+    try {
+      await stream('foresee', { ...body(next), sequence: ++sequence, tab: TAB }, abort.signal, part => {
+        if (part.part === 'error') seen[next] = { of: asked, error: part.error };
+        if (part.part === 'failed') { seen[next] = { of: asked }; if (own) parts.failed = part.error.message; }
+        if (!own) return part.part === 'error' && abort.abort();
+        if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
+        else parts[part.part] = part;
+        if (part.part === 'error') parts.old = null;
+        if (part.part === 'outcomes') { range ||= [Math.floor(0.25 * part.truth.length), Math.floor(0.33 * part.truth.length)]; ranged(); }
+        if (part.part !== 'progress') redraw(); else progress();
+      });
+    } catch (error) { if (error.name !== 'AbortError') throw error; if (own) return; }
+    if (running !== abort) return;
+    stop();
+    if (own) { parts.progress = null; redraw(); say(`Typical error ${rough(parts.error?.error)} records at epsilon ${S.good.epsilon}`); }
+    run();
+  }), wait);
+};
+// The interval of the brushed range.
+let asking;
+const ranged = () => {
+  asking?.abort();
+  asking = new AbortController();
+  if (range && parts.error && !parts.outcomes?.shape) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
+};
+const spot = () => ({ ...parts.old, ...parts });
+const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
+const reads = () => {
+  const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
+  if (box && r) box.replaceChildren(item(`${named(a)} to ${named(b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? `Drag on the chart to read another range. The band holds for all ${count(axis().n)} bins at once, in 95 of 100 releases.` : 'Drag on the chart to read another range. The band holds nine in ten outcomes of each bin.'));
+};
+const progress = () => {
+  const p = parts.progress, box = $('#slow');
+  box?.replaceChildren(...(p && running ? [h('div.panel.pad.mt', { role: 'status' }, h('div.row.split', h('span.small', `Simulating ${p.words}: ${p.done} of ${p.of} runs. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = null; redraw(); }, 'tiny')), h('div.prog', h('i', { css: { width: 100 * p.done / p.of + '%' } })))] : []));
+};
+// Sets epsilon; while a pointer is down only the curve already here is read.
+const setEpsilon = (value, final) => {
+  const e = +Math.max(1e-3, Math.min(100, value)).toPrecision(2), near = between(parts.curves?.[parts.error?.method], e), error = $('#err');
+  for (const id of ['#eps', '#sl']) if ($(id) && document.activeElement !== $(id)) $(id).value = id === '#sl' ? Math.log(e) : e;
+  if (error && isFinite(near)) error.value = '≈ ' + rough(near);
+  moveDot?.(e, near);
+  if (final) change(plan => { plan.epsilon = String(e); }, 120);
+};
+const setError = value => attempt(async () => {
+  const answer = await post('target', { ...body(S.hist), error: value });
+  await change(plan => { plan.epsilon = answer.epsilon; }, 0);
+});
+const typedError = e => { const v = e.target.value.replace(/[≈,\s]/g, ''); if (Number(v) > 0) setError(Number(v)); else if (/^[\d.]+%$/.test(v)) setError(v); };
+const later = (work, wait = 450) => { let t; return e => { clearTimeout(t); t = setTimeout(() => work(e), wait); }; };
+
+const equation = () => {
+  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[e?.queries] || 'An answer';
+  const after = Math.round(o?.after ?? 50);
+  return h('section.panel', { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(!parts.error && !parts.failed) },
+    h('div.eq', h('div.wide', h('h2', `${what} of ${S.hist} may be off by about`), h('p.big', h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), h('small', 'records')), h('p.hint', e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated')), h('div.ar', { 'aria-hidden': 'true' }, '→'),
+      h('div', h('h2', 'That costs'), h('p.big.c-plan', h('small', 'ε'), h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) })), h('p.hint', `of the whole plan; ${S.hist} gets ${eps(S.good.histograms[S.hist].epsilon)}`)), h('div.ar', { 'aria-hidden': 'true' }, '→'),
+      h('div', h('h2', 'And leaves'), h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', `of ${eps(b.limit)}`)), h('p.hint', p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : `for all later releases of the dataset ${b.dataset}` : 'There is no limit yet: the ledger is made with the first publication.')),
+      h('div.wide.odds', h('h2', `What a stranger can learn about one ${unit}`), h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), o && h('p.small', `Guessing whether a ${unit} is in the data is right `, h('b', '50'), ' times in 100. With this release, at most ', h('b.c-plan', after), o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))], '.'))),
+    h('div.sl', h('input', { type: 'range', id: 'sl', k: 'sl', min: Math.log(0.01), max: Math.log(10), step: 0.01, value: Math.log(number(S.good.epsilon)), aria: 'Epsilon of the plan', 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }), h('div.ticks', h('span', 'more privacy'), h('span', 'more precision'))));
+};
+const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', title: 'A guess is enough. It changes the error shown here, never the privacy. Type what is publicly known, not a number you looked up in the data.', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
+  h('select.f', { k: 'shape', aria: 'Shape', onchange: e => { S.guess.shape = e.target.value; drawing = false; keep(); redraw(); } }, [...S.session.shapes.map(x => [x.name, x.name]), ...releases.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])].map(([v, t]) => h('option', { value: v, selected: v === S.guess.shape }, t))), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+const draw = () => {
+  drawing = !drawing;
+  mode = 'overlay';
+  if (drawing) S.guess.values = [...spot().outcomes.truth]; else { S.guess.shape = 'drawn'; keep(); }
+  redraw();
+};
+const anchors = () => h('details', h('summary.small', 'Draw with numbers'), h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = Math.round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: Math.round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = Math.max(0, +e.target.value || 0), w = Math.max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = Math.max(0, 1 - Math.abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); })));
+
+export default {
+  async enter() { if (!releases.length) releases = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); redraw(); },
+  leave() { stop(); asking?.abort(); clearInterval(player); key = ''; tried = ''; },
+  view() {
+    if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet.', button('Back to the design', () => go('design'), 'pri')), note('plain', 'Say what to count first: the bins of a histogram, and epsilon.')];
+    if (question(S.hist) !== key) run(100); else run();
+    const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], most = Math.max(...w.map(x => x.each || 0)), p = purse();
+    return [head(crumb(), 'How wrong will it be?', 'Begin with the error you can live with. Everything here is simulated from your guess: no record is read, nothing is spent.', button('Go to publish →', () => go('publish'), 'pri')),
+      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
+      S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(), h('div', { id: 'slow' }),
+      h('div.cols.fore', panel('', h('div.chead', h('h2', 'Twelve releases you might get'), choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); })), guessing(), h('div.chart', { id: 'oc' }), !drawing && h('div', { hidden: mode === 'multi' }, h('p.hint', 'How far off each bin is, in records, magnified'), h('div.chart', { id: 'oe' })),
+        drawing ? [h('p.small', `Draw the shape you expect with the mouse or a finger; its height is scaled to ${count(S.guess.records)} records when you are done.`), anchors()] : h('div.read', { id: 'reads' }), h('p', link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); })), asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release']))),
+      panel('', h('div.chead', h('h2', 'Error against epsilon'), choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); })), h('p.hint', ratio ? `Error divided by that of ${own}. Below × 1 is better.` : `Typical error, in records. Drag the dot.`), h('div.chart', { id: 'cc' }), h('p.small.rule', now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`),
+        h('h2.rule', '95 % intervals'), w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || 'Not known for this plan.'))),
+      h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', h('b', `Epsilon ${eps(S.good.epsilon)} is more than the ${eps(S.session.budget.left)} that is left.`), ' The ledger will refuse. Choose less, or ask the owner of the budget.'), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
+  },
+  drawn() {
+    clearInterval(player);
+    const now = spot(), o = now.outcomes, box = $('#oc');
+    if (!S.good || !box) return;
+    if (o) {
+      const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: o.shape ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: 'Simulated releases around the guessed shape, with a 95 % band' };
+      if (drawing) histogram(box, { values: S.guess.values, axis: axis(), label: 'Draw the shape you expect', top: Math.max(...o.truth) * 1.5, draws: [], draw: () => {} });
+      else if (mode === 'multi') multiples(box, base);
+      else histogram(box, { ...base, range: o.shape ? null : range, names: named, move: r => { range = r; }, end: ranged });
+      if (!drawing && mode !== 'multi') strip($('#oe'), { ...base, label: 'Error of each bin in the simulated releases' });
+      if (mode === 'play' && !matchMedia('(prefers-reduced-motion:reduce)').matches) player = setTimeout(() => { shown++; if (!box.contains(document.activeElement)) this.drawn(); }, 450);
+      reads();
+    }
+    const p = purse(), own = now.error?.method, curves = Object.keys(parts.curves || {}).length ? parts.curves : now.curves || {}, xs = Object.values(curves).flat().map(q => q[0]), e = number(S.good.epsilon);
+    moveDot = errors($('#cc'), { curves, own, ratio, ends: [Math.min(e, ...xs) * 0.95, Math.max(e, ...xs) * 1.05], left: p ? p.left : Infinity, epsilon: e, error: now.error?.error, cross: crossing(curves, own), move: setEpsilon, label: `Typical error against epsilon, ${few(Object.keys(curves).length, 'method')}` });
+    progress();
+  },
+};

@@ -1,0 +1,61 @@
+// Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
+import { post } from './api.js';
+import { spark, spending } from './charts.js';
+import { $, ask, button, choice, count, day, dialog, eps, h, head, link, note, number, panel, table } from './dom.js';
+import { attempt, go, newPlan, openPlan, purse, redraw, S, setData } from './state.js';
+
+const choose = (title, kinds, under = '') => attempt(async () => {
+  const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
+  const picked = await dialog(title, close => [h('p.hint', under ? `In ${under}` : `In ${S.session.folder}`), h('ul.list', under && h('li', h('button', { onclick: () => close({ path: under.replace(/\/?[^/]*$/, ''), kind: 'folder' }) }, '..')),
+    found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), h('div.row.end', button('Cancel', () => close(), '', { autofocus: true }))], true);
+  return picked?.kind === 'folder' ? choose(title, kinds, picked.path) : picked?.path || null;
+});
+export const pickPlan = async () => { const path = await choose('Open a plan', ['plan']); if (path && await openPlan(path)) go('design'); };
+export const pickRelease = async only => { const path = await choose('Open a release', ['release']); if (path && only !== true) go('explore', path); return path; };
+export const pickData = async () => {
+  const data = await choose('Open a data file or table', ['data', 'ledger']);
+  if (!data) return;
+  const answer = await attempt(() => post('columns', { data, table: null }));
+  if (!answer) return;
+  const table = answer.tables && await dialog('Which table?', close => [h('ul.list', answer.tables.map(t => h('li', h('button', { onclick: () => close(t) }, t)))), h('div.row.end', button('Cancel', () => close()))]);
+  if (answer.tables && !table) return;
+  await setData(data, table || null);
+  go('design');
+};
+const card = (title, hint, onclick) => h('button.panel.hrow.card', { onclick, k: title }, h('span.grow', h('b', title), h('br'), h('span.hint', hint)), h('span.mute', { 'aria-hidden': 'true' }, '→'));
+export const start = {
+  view: () => h('div.start', h('h1', 'What do you want to publish?'), h('p.lede', 'Choose where to begin. Only column names and types are read now; records are read when you publish.'), h('div.gap', card('Open a data file or table', 'CSV, TSV, JSON lines, Parquet or a database in the folder you started in', async () => { S.plan = null; await pickData(); }), card('Open a plan', 'A plan file of this folder', pickPlan),
+    S.session.demo && card('Try it on 336,776 public flights', 'Nothing private, a ledger made for the purpose', () => attempt(async () => { const { plan } = await post('demo/open'); S.guess = { records: 336776, shape: 'smooth' }; if (await openPlan(plan)) go('design'); })))),
+};
+let listed = [];
+export const folder = {
+  enter: async () => { listed = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); redraw(); },
+  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', `${listed.length} releases, read only`)), 'Published histograms', 'Everything here is already public. Questions cost nothing; there is no data and no ledger behind this page.'),
+    panel('', listed.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', 'There is no release in this folder.'))],
+};
+let book = null, chosen = null;
+const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { path: S.base ? S.path : undefined, limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) book = made; redraw(); } };
+export const ledger = {
+  enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); chosen = book.datasets.some(d => d.dataset === chosen) ? chosen : S.plan?.dataset && book.datasets.some(d => d.dataset === S.plan.dataset) ? S.plan.dataset : book.datasets[0]?.dataset; redraw(); },
+  view() {
+    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', `${book.datasets.length} datasets, opened for reading`)), 'Where the budget went', 'Epsilon adds up. Once a dataset has reached its limit, nothing more can be published from it.'];
+    if (!book) return head(...top);
+    if (!book.exists || !book.datasets.length) return [head(...top), note('plain', 'No ledger yet. The first publication makes one. ', S.session.ledger && !book.exists && link('Create a ledger with a limit', create))];
+    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan && d.dataset === S.session.budget.dataset, e = number(one.spent);
+    return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
+      const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit, wide = v => ({ width: 100 * v / limit + '%' });
+      return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
+        limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, h('i.k-past', { css: wide(spent) }), mine(d) && h('i.k-plan', { css: wide(Math.min(p.plan, left)) }), h('i.left')));
+    }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, h('div.scroll', { tabindex: 0, role: 'region', aria: 'History' }, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
+      h('p.hint.mt', `The sum assumes the worst: that one person is in every release. Somebody who knows all releases of “${one.dataset}” and guesses right 50 times in 100 is right at most ${Math.round(100 * Math.exp(e) / (1 + Math.exp(e)))} times.`)];
+  },
+  drawn() {
+    const one = book?.datasets.find(d => d.dataset === chosen), box = $('#lc');
+    if (!box || !one) return;
+    const at = x => new Date(x.when).getTime(), charges = one.entries.filter(x => x.kind === 'charge').map(x => [at(x), number(x.spent_after)]), limits = one.entries.filter(x => x.kind === 'limit' && x.epsilon !== null).map(x => [at(x), number(x.epsilon)]), p = purse();
+    if (!limits.length && one.limit !== null) limits.push([charges[0]?.[0] ?? Date.now(), number(one.limit)]);
+    const points = charges.length ? charges : [[limits[0]?.[0] ?? Date.now(), 0]];
+    if (limits[0]?.[0] < points[0][0]) points.unshift([limits[0][0], 0]);
+    spending(box, { points, limits, until: Date.now(), plan: p && one.dataset === S.session.budget.dataset ? p.plan : 0, label: `Epsilon spent on ${one.dataset} over time, against the limit` });
+  },
+};

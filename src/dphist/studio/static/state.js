@@ -1,0 +1,84 @@
+// What the page holds: the session, the plan being edited, what the server said of it.
+import { post, Refusal } from './api.js';
+import { number } from './dom.js';
+
+export const S = { session: null, path: null, plan: null, check: null, good: null, base: null, dirty: false, autosave: false, trouble: null, columns: [], guess: { records: 10000, shape: 'smooth' }, hist: null, published: false, gone: false };
+let draw = () => {}, timer, saver, running;
+export const whenChanged = callback => { draw = callback; };
+export const redraw = () => draw();
+export const go = (view, rest) => { const to = '#' + view + (rest ? '=' + encodeURIComponent(rest) : ''); if (location.hash === to) dispatchEvent(new Event('hashchange')); else location.hash = to; };
+
+export const attempt = async work => {
+  try { return await work(); } catch (error) {
+    if (error.name === 'AbortError' || S.gone) return null;
+    if (!(error instanceof Refusal)) console.error(error);
+    S.trouble = error instanceof Refusal ? error : { message: 'The page made a mistake.', charged: 'unknown' };
+    redraw();
+    return null;
+  }
+};
+export const loadSession = async () => { S.session = await post('session', S.base ? { path: S.path } : {}); };
+// The budget as numbers to draw; the server alone decides.
+export const purse = () => {
+  const b = S.session?.budget;
+  if (!b?.exists || b.limit === null) return null;
+  const plan = S.published || !S.good ? 0 : number(S.good.epsilon), left = number(b.left);
+  return { limit: number(b.limit), spent: number(b.spent), left, plan, after: left - plan, over: plan > left + 1e-12 };
+};
+const KEPT = ['path', 'plan', 'base', 'dirty', 'autosave', 'guess', 'hist'];
+export const keep = () => sessionStorage.setItem('dphist-draft', JSON.stringify(Object.fromEntries(KEPT.map(key => [key, S[key]]))));
+const took = answer => {
+  S.check = answer;
+  if (!answer.problems.length) S.good = answer;
+  const names = Object.keys(S.plan.histograms);
+  if (!names.includes(S.hist)) S.hist = names[0] || null;
+  keep();
+};
+const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; };
+export const openPlan = path => attempt(async () => {
+  const answer = await post('plan/open', { path });
+  Object.assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, published: false, good: null, trouble: null });
+  took(answer);
+  await Promise.all([loadSession(), loadColumns()]);
+  return true;
+});
+export const newPlan = async (data, table) => {
+  const stem = data.replace(/^.*\//, '').replace(/\..*$/, '') || 'plan', plan = { data, table, ledger: S.session.ledger || 'ledger.db', dataset: S.session.dataset || stem, epsilon: '0.5', histograms: {} };
+  Object.assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null, published: false });
+  await loadColumns();
+  await recheck();
+};
+export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => Object.assign(plan, { data, table }), 0); await loadColumns(); redraw(); };
+export const restore = async () => { // after a reload, the draft of this tab
+  const kept = JSON.parse(sessionStorage.getItem('dphist-draft'));
+  if (!kept?.plan) return false;
+  if (!kept.dirty && !await openPlan(kept.path)) return false;
+  Object.assign(S, kept.dirty ? kept : { autosave: kept.autosave, guess: kept.guess, hist: kept.hist });
+  if (kept.dirty) { await loadColumns(); await recheck(); }
+  return true;
+};
+const recheck = () => attempt(async () => {
+  running?.abort();
+  running = new AbortController();
+  took(await post('plan/check', { plan: S.plan, path: S.path }, running.signal));
+  clearTimeout(saver);
+  if (S.autosave && S.dirty && !S.check.problems.length) saver = setTimeout(() => save(), 700);
+  redraw();
+});
+export const change = (edit, wait = 180) => {
+  edit(S.plan);
+  S.dirty = true;
+  S.published = false;
+  clearTimeout(timer);
+  return new Promise(done => { timer = setTimeout(() => recheck().then(done), wait); });
+};
+export const save = (path = S.path) => attempt(async () => {
+  clearTimeout(saver);
+  S.autosave = false;
+  const answer = await post('plan/save', { path, plan: S.plan, base_digest: path === S.path ? S.base : null });
+  Object.assign(S, { path: answer.path, base: answer.file_digest, dirty: false, autosave: true, trouble: null });
+  took(answer);
+  await loadSession();
+  redraw();
+  return true;
+});
