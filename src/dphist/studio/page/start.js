@@ -1,7 +1,7 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, ask, button, choice, count, day, dialog, eps, h, head, link, note, number, panel, table } from './dom.js';
+import { $, ask, button, choice, count, day, dialog, eps, h, head, link, note, number, panel, table, words } from './dom.js';
 import { attempt, go, newPlan, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
@@ -15,22 +15,25 @@ export const pickRelease = async only => { const path = await choose('Open a rel
 export const pickData = async () => {
   const data = await choose('Open a data file or table', ['data', 'ledger']);
   if (!data) return;
-  const answer = await attempt(() => post('columns', { data, table: null }));
-  if (!answer) return;
-  const table = answer.tables && await dialog('Which table?', close => [h('ul.list', answer.tables.map(t => h('li', h('button', { onclick: () => close(t) }, t)))), h('div.row.end', button('Cancel', () => close()))]);
-  if (answer.tables && !table) return;
-  await setData(data, table || null);
+  let table = null;
+  try { await post('columns', { data, table }); } catch (error) { table = await ask(error.message, '', 'Open'); if (!table) return; }
+  await setData(S.plan ? data : data, table);
   go('design');
+};
+// The releases beside the plan, newest first, then those of the folder.
+export const releases = async () => {
+  const folders = S.path ? [S.path.replace(/\.toml$/, ''), ''] : [''], found = await Promise.all(folders.map(under => post('files', { under }).then(a => a.files, () => [])));
+  return found.flatMap(list => list.filter(f => f.kind === 'release').sort((a, b) => String(b.release.created).localeCompare(String(a.release.created))));
 };
 const card = (title, hint, onclick) => h('button.panel.hrow.card', { onclick, k: title }, h('span.grow', h('b', title), h('br'), h('span.hint', hint)), h('span.mute', { 'aria-hidden': 'true' }, '→'));
 export const start = {
-  view: () => h('div.start', h('h1', 'What do you want to publish?'), h('p.lede', 'Choose where to begin. Only column names and types are read now; records are read when you publish.'), h('div.gap', card('Open a data file or table', 'CSV, TSV, JSON lines, Parquet or a database in the folder you started in', async () => { S.plan = null; await pickData(); }), card('Open a plan', 'A plan file of this folder', pickPlan),
+  view: () => h('div.start', words('start'), h('div.gap', card('Open a data file or table', 'CSV, TSV, JSON lines, Parquet or a database in the folder you started in', async () => { S.plan = null; await pickData(); }), card('Open a plan', 'A plan file of this folder', pickPlan),
     S.session.demo && card('Try it on 336,776 public flights', 'Nothing private, a ledger made for the purpose', () => attempt(async () => { const { plan } = await post('demo/open'); S.guess = { records: 336776, shape: 'smooth' }; if (await openPlan(plan)) go('design'); })))),
 };
 let listed = [];
 export const folder = {
-  enter: async () => { listed = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); redraw(); },
-  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', `${listed.length} releases, read only`)), 'Published histograms', 'Everything here is already public. Questions cost nothing; there is no data and no ledger behind this page.'),
+  enter: async () => { listed = await releases(); redraw(); },
+  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', `${listed.length} releases, read only`)), 'Published histograms', words('lede-folder')),
     panel('', listed.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', 'There is no release in this folder.'))],
 };
 let book = null, chosen = null;
@@ -38,7 +41,7 @@ const create = async () => { const limit = await ask('Limit of the new ledger, s
 export const ledger = {
   enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); chosen = book.datasets.some(d => d.dataset === chosen) ? chosen : S.plan?.dataset && book.datasets.some(d => d.dataset === S.plan.dataset) ? S.plan.dataset : book.datasets[0]?.dataset; redraw(); },
   view() {
-    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', `${book.datasets.length} datasets, opened for reading`)), 'Where the budget went', 'Epsilon adds up. Once a dataset has reached its limit, nothing more can be published from it.'];
+    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', `${book.datasets.length} datasets, opened for reading`)), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
     if (!book.exists || !book.datasets.length) return [head(...top), note('plain', 'No ledger yet. The first publication makes one. ', S.session.ledger && !book.exists && link('Create a ledger with a limit', create))];
     const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan && d.dataset === S.session.budget.dataset, e = number(one.spent);
@@ -47,7 +50,7 @@ export const ledger = {
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
         limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, h('i.k-past', { css: wide(spent) }), mine(d) && h('i.k-plan', { css: wide(Math.min(p.plan, left)) }), h('i.left')));
     }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, h('div.scroll', { tabindex: 0, role: 'region', aria: 'History' }, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
-      h('p.hint.mt', `The sum assumes the worst: that one person is in every release. Somebody who knows all releases of “${one.dataset}” and guesses right 50 times in 100 is right at most ${Math.round(100 * Math.exp(e) / (1 + Math.exp(e)))} times.`)];
+      h('p.hint.mt', words('worst', { dataset: one.dataset, after: String(Math.round(100 / (1 + Math.exp(-e)))) }))];
   },
   drawn() {
     const one = book?.datasets.find(d => d.dataset === chosen), box = $('#lc');

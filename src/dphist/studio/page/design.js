@@ -1,6 +1,6 @@
 // Design: sentences with holes that make the plan file.
 import { ARROWS, drag, ruler } from './charts.js';
-import { ask, button, choice, copy, count, dialog, eps, h, head, link, number } from './dom.js';
+import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, words } from './dom.js';
 import { change, go, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 
@@ -53,10 +53,10 @@ const card = name => {
     isOpen && h('div.hbody', axis(name, one, ''),
       'y_column' in one && h('div.rule', axis(name, one, 'y_'), link('Remove the second column', () => drop(one, key => key.startsWith('y_')))),
       one.by !== undefined && h('div.rule', h('p.say', 'One histogram for each ', column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), ' of ', labels(name + '.groups', one.groups, 'Groups, one on each line, or the name of a file of them', v => { one.groups = v; }), ' and a group for others called ', hole(name + '.go', one.group_other, 'Name of the group of all others; none if empty', v => { one.group_other = v.trim() || null; }, 'w8')),
-        h('p.hint', 'Groups are charged once, not once each, because a record is in one group. List the groups: they must be public too. ', link('Remove the groups', () => drop(one, key => ['by', 'groups', 'group_other', 'importances'].includes(key))))),
+        h('p.hint', words('groups'), link('Remove the groups', () => drop(one, key => ['by', 'groups', 'group_other', 'importances'].includes(key))))),
       why(faults),
       h('p.small', 'Records outside the bins are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', 'Records outside the bins', v => { one.outside = v; })),
-      h('p.hint', 'Bounds and labels must be public knowledge. The smallest value in the data, or the list of labels that occur, can give a person away. ', link('I do not know the range', () => look(one))),
+      h('p.hint', words('bounds'), link('I do not know the range', () => look(one))),
       h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => Object.assign(one, { by: other, groups: [] }), 0))],
         link('Rename', async () => { const next = await ask('Rename ' + name, name, 'Rename'); if (next && !(next in S.plan.histograms)) { open = next; change(plan => { plan.histograms = Object.fromEntries(Object.entries(plan.histograms).map(([key, v]) => [key === name ? next : key, v])); }, 0); } }),
         Object.keys(S.plan.histograms).length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
@@ -66,13 +66,13 @@ const advanced = (name, one, info) => {
   const field = (label, help, control) => h('label.fld', label, control, h('small', help)), methods = S.session.methods, about = methods.find(m => m.name === (one.method || info?.method));
   const select = (key, names, value) => h('select', { k: `${name}.${key}`, onchange: e => change(() => { one[key] = e.target.value; }, 0) }, names.map(v => h('option', { selected: v === value }, v)));
   return h('details.adv', { open: more, ontoggle: e => { more = e.target.open; } }, h('summary', { k: name + '.adv' }, 'Advanced: method ', h('b', one.method || 'auto'), ', workload ', h('b', one.workload || 'points'), info && [', intervals ', h('b', info.intervals)], '.'),
-    h('div.grid3', field('Workload', 'The questions to answer best: single bins, sums of neighbouring bins, or sums from the start.', select('workload', S.session.workloads, one.workload || 'points')),
+    h('div.grid3', field('Workload', words('workload'), select('workload', S.session.workloads, one.workload || 'points')),
       field('Method', about?.summary || 'All methods give the same privacy. They differ in their error.', select('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
       field('Records per person', 'In this histogram. The noise grows in proportion.', h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: e => change(() => { one.max_contributions = typed(e.target.value); }) }))));
 };
 const look = one => dialog('A small paid look', close => {
   const text = `dphist bounds ${S.plan.data} --column ${one.column} --epsilon 0.05 --ledger ${S.plan.ledger}`;
-  return [h('p.small', 'Epsilon 0.05 of the budget suggests a range. It is charged like a release. This command does it:'), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), button('Close', () => close(), '', { autofocus: true }))];
+  return [h('p.small', words('look')), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), button('Close', () => close(), '', { autofocus: true }))];
 }, true);
 
 const even = plan => { for (const one of Object.values(plan.histograms)) delete one.share; };
@@ -117,11 +117,11 @@ export default {
   view() {
     const { plan } = S, all = Object.values(plan.histograms), names = Object.keys(plan.histograms), k = all[0]?.max_contributions ?? 1, block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
     if (open === undefined || (open && !names.includes(open))) open = names[0];
-    return [head(crumb(), 'What do you want to count?', 'This page shows column names and types only. No record is read before you publish, and nothing is spent here.', button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
+    return [head(crumb(), 'What do you want to count?', words('lede-design'), button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
       h('div.cols.plan', h('div',
         block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), h('div.chips', S.columns.slice(0, 60).map(c => h('span.chip', h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared'))))),
         block('Who is protected', h('p.say', plan.unit ? 'Protect one person, named by ' : 'Protect one record; a person is named by ', column('unit', plan.unit, 'Column that names the person', v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per person', v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
-          h('p.hint', plan.unit ? `This is contribution bounding. Of a person with more than ${k}, ${k} ${k === 1 ? 'is' : 'are'} chosen at random and counted. The noise grows in proportion: with ${2 * k || 2} instead of ${k}, every error doubles.` : 'If a person can have several records, their protection is weaker: name the column that identifies a person.')),
+          h('p.hint', plan.unit ? words('bounding', { k: String(k), two: String(2 * k || 2) }) : words('unit'))),
         block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
         block('Shares of epsilon', h('p.say', 'Spend epsilon ', hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), ' of the dataset ', hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), ' in the ledger ', h('span.nowrap', hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11'), '.')),
           why((S.check?.problems || []).filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];

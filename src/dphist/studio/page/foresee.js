@@ -1,12 +1,13 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
 import { post, stream } from './api.js';
-import { between, crossing, errors, histogram, multiples, strip } from './charts.js';
-import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, table } from './dom.js';
+import { between, crossing, errors, histogram, multiples, spanned, strip } from './charts.js';
+import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, table, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
+import { releases } from './start.js';
 
 const TAB = Math.random().toString(36).slice(2);
-let sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, releases = [], drawing = false, asTable = false, moveDot, tried = '';
+let sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, earlier = [], drawing = false, asTable = false, moveDot, tried = '';
 const seen = {}; // of each histogram, its error and the question it answers
 const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
 const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
@@ -28,7 +29,7 @@ const run = (wait = 0) => {
       await stream('foresee', { ...body(next), sequence: ++sequence, tab: TAB }, abort.signal, part => {
         if (part.part === 'error') seen[next] = { of: asked, error: part.error };
         if (part.part === 'failed') { seen[next] = { of: asked }; if (own) parts.failed = part.error.message; }
-        if (!own) return part.part === 'error' && abort.abort();
+        if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
         else parts[part.part] = part;
         if (part.part === 'error') parts.old = null;
@@ -53,7 +54,7 @@ const spot = () => ({ ...parts.old, ...parts });
 const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
   const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
-  if (box && r) box.replaceChildren(item(`${named(a)} to ${named(b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? `Drag on the chart to read another range. The band holds for all ${count(axis().n)} bins at once, in 95 of 100 releases.` : 'Drag on the chart to read another range. The band holds nine in ten outcomes of each bin.'));
+  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? `Drag on the chart to read another range. The band holds for all ${count(axis().n)} bins at once, in 95 of 100 releases.` : 'Drag on the chart to read another range. The band holds nine in ten outcomes of each bin.'));
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
@@ -79,13 +80,14 @@ const equation = () => {
   const after = Math.round(o?.after ?? 50);
   return h('section.panel', { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(!parts.error && !parts.failed) },
     h('div.eq', h('div.wide', h('h2', `${what} of ${S.hist} may be off by about`), h('p.big', h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), h('small', 'records')), h('p.hint', e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated')), h('div.ar', { 'aria-hidden': 'true' }, '→'),
-      h('div', h('h2', 'That costs'), h('p.big.c-plan', h('small', 'ε'), h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) })), h('p.hint', `of the whole plan; ${S.hist} gets ${eps(S.good.histograms[S.hist].epsilon)}`)), h('div.ar', { 'aria-hidden': 'true' }, '→'),
+      h('div', h('h2', 'That costs'), h('p.big.c-plan', h('small.c-plan', 'ε'), h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) })), h('p.hint', `of the whole plan; ${S.hist} gets ${eps(S.good.histograms[S.hist].epsilon)}`)), h('div.ar', { 'aria-hidden': 'true' }, '→'),
       h('div', h('h2', 'And leaves'), h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', `of ${eps(b.limit)}`)), h('p.hint', p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : `for all later releases of the dataset ${b.dataset}` : 'There is no limit yet: the ledger is made with the first publication.')),
-      h('div.wide.odds', h('h2', `What a stranger can learn about one ${unit}`), h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), o && h('p.small', `Guessing whether a ${unit} is in the data is right `, h('b', '50'), ' times in 100. With this release, at most ', h('b.c-plan', after), o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))], '.'))),
+      h('div.wide.odds', h('h2', `What a stranger can learn about one ${unit}`), h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), o && h('p.small', words('odds', { unit, after: String(after), earlier: o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))] })))),
     h('div.sl', h('input', { type: 'range', id: 'sl', k: 'sl', min: Math.log(0.01), max: Math.log(10), step: 0.01, value: Math.log(number(S.good.epsilon)), aria: 'Epsilon of the plan', 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }), h('div.ticks', h('span', 'more privacy'), h('span', 'more precision'))));
 };
-const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', title: 'A guess is enough. It changes the error shown here, never the privacy. Type what is publicly known, not a number you looked up in the data.', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
-  h('select.f', { k: 'shape', aria: 'Shape', onchange: e => { S.guess.shape = e.target.value; drawing = false; keep(); redraw(); } }, [...S.session.shapes.map(x => [x.name, x.name]), ...releases.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])].map(([v, t]) => h('option', { value: v, selected: v === S.guess.shape }, t))), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
+  h('select.f', { k: 'shape', aria: 'Shape', onchange: e => { S.guess.shape = e.target.value; drawing = false; keep(); redraw(); } }, [...S.session.shapes.map(x => [x.name, x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])].map(([v, t]) => h('option', { value: v, selected: v === S.guess.shape }, t))), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+const help = () => h('p.hint.tip', { id: 'guess' }, words('guess'));
 const draw = () => {
   drawing = !drawing;
   mode = 'overlay';
@@ -95,20 +97,20 @@ const draw = () => {
 const anchors = () => h('details', h('summary.small', 'Draw with numbers'), h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = Math.round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: Math.round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = Math.max(0, +e.target.value || 0), w = Math.max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = Math.max(0, 1 - Math.abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); })));
 
 export default {
-  async enter() { if (!releases.length) releases = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); redraw(); },
+  async enter() { earlier = await releases(); redraw(); },
   leave() { stop(); asking?.abort(); clearInterval(player); key = ''; tried = ''; },
   view() {
     if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet.', button('Back to the design', () => go('design'), 'pri')), note('plain', 'Say what to count first: the bins of a histogram, and epsilon.')];
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], most = Math.max(...w.map(x => x.each || 0)), p = purse();
-    return [head(crumb(), 'How wrong will it be?', 'Begin with the error you can live with. Everything here is simulated from your guess: no record is read, nothing is spent.', button('Go to publish →', () => go('publish'), 'pri')),
+    return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
       choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(), h('div', { id: 'slow' }),
-      h('div.cols.fore', panel('', h('div.chead', h('h2', 'Twelve releases you might get'), choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); })), guessing(), h('div.chart', { id: 'oc' }), !drawing && h('div', { hidden: mode === 'multi' }, h('p.hint', 'How far off each bin is, in records, magnified'), h('div.chart', { id: 'oe' })),
-        drawing ? [h('p.small', `Draw the shape you expect with the mouse or a finger; its height is scaled to ${count(S.guess.records)} records when you are done.`), anchors()] : h('div.read', { id: 'reads' }), h('p', link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); })), asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release']))),
+      h('div.cols.fore', panel('', h('div.chead', h('h2', 'Twelve releases you might get'), choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); })), guessing(), help(), h('div.chart', { id: 'oc' }), !drawing && h('div', { hidden: mode === 'multi' }, h('p.hint', 'How far off each bin is, in records, magnified'), h('div.chart', { id: 'oe' })),
+        drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), h('p', link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); })), asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release']))),
       panel('', h('div.chead', h('h2', 'Error against epsilon'), choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); })), h('p.hint', ratio ? `Error divided by that of ${own}. Below × 1 is better.` : `Typical error, in records. Drag the dot.`), h('div.chart', { id: 'cc' }), h('p.small.rule', now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`),
         h('h2.rule', '95 % intervals'), w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || 'Not known for this plan.'))),
-      h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', h('b', `Epsilon ${eps(S.good.epsilon)} is more than the ${eps(S.session.budget.left)} that is left.`), ' The ledger will refuse. Choose less, or ask the owner of the budget.'), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
+      h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },
   drawn() {
     clearInterval(player);

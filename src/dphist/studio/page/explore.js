@@ -1,13 +1,14 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, post } from './api.js';
-import { histogram, multiples, spark } from './charts.js';
-import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, table, toast } from './dom.js';
+import { histogram, multiples, spanned, spark } from './charts.js';
+import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, table, toast, words } from './dom.js';
 import { attempt, go, redraw, S } from './state.js';
-import { pickRelease } from './start.js';
+import { pickRelease, releases } from './start.js';
 
-let it = null, group = null, range = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
+let it = null, loading = false, group = null, range = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
 export const makeReport = paths => attempt(async () => { const made = await post('report', { paths, title: null, level: 0.95 }); toast('Saved as ' + made.path); await download('release/export', { path: made.path, format: 'html' }, 'report.html'); });
 const load = (path, which = null) => attempt(async () => {
+  loading = true;
   it = await post('release/open', { path, group: which, level: 0.95 });
   group = which;
   const n = it.axes[0].n;
@@ -15,6 +16,7 @@ const load = (path, which = null) => attempt(async () => {
   other = answer = null;
   more = 200;
   if (!it.joint?.low?.some(v => v !== null)) joint = false;
+  loading = false;
   redraw();
   await query();
 });
@@ -30,15 +32,15 @@ const span = r => r.low === null || r.low === undefined ? 'not known' : `${count
 const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
-  const where = `${named(range[0])} to ${named(range[1])}`;
-  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is below', 0.5: 'Half is below', 0.75: 'Three quarters are below' }[q.q] || q.q} (of the release)`, q.words)), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
-    h('span.hint.full', answer.note || (answer.joint ? 'You may look at many ranges and pick the striking one: this interval still holds.' : 'This interval holds for one range chosen beforehand. If you look at many, use “All at once”.')));
+  const where = spanned(it.axes[0], ...range);
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || String(+q.value.toPrecision(3)).replace('-', '−'))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+    h('div.hint.full', answer.joint ? 'You may look at many ranges and pick the striking one: this interval still holds.' : 'This interval holds for one range chosen beforehand. If you look at many, use “All at once”.', answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
 const rows = () => {
   const e = joint ? it.joint : it.each, [a, b] = range, y = it.axes[1];
   return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
-    [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>Presentable']);
+    [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>~Presentable']);
 };
 const groups = () => {
   const level = it.groups.levels.at(-1), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase())), pick = i => load(it.path, [level.name, ...[level.labels[i]].flat()]);
@@ -48,8 +50,8 @@ const groups = () => {
 // The picture of the release as it is printed, drawn by Vega with its interpreter: no text is ever evaluated.
 const picture = async box => {
   if (!window.vegaEmbed) await import('./vega.js');
-  const { spec } = it, dark = document.documentElement.dataset.theme === 'dark';
-  const shown = { ...spec, title: undefined, background: null, config: { ...spec.config, background: null, ...(dark && { axis: { ...spec.config.axis, labelColor: '#a4abb8', titleColor: '#a4abb8', gridColor: '#242933' }, legend: { ...spec.config.legend, labelColor: '#a4abb8', titleColor: '#a4abb8' } }) } };
+  const { spec } = it;
+  const wide = spec.layer && { width: box.clientWidth - 8, autosize: { type: 'fit', contains: 'padding' } }, shown = { ...spec, ...wide, title: undefined };
   await window.vegaEmbed(box, shown, { ast: true, renderer: 'svg', actions: false, defaultStyle: false, tooltip: false });
   const svg = $('svg', box);
   for (const one of [svg, ...svg.querySelectorAll('[role],[aria-label],[aria-roledescription]')]) for (const name of ['role', 'aria-label', 'aria-roledescription']) one.removeAttribute(name);
@@ -62,11 +64,11 @@ const heading = () => {
 };
 export default {
   async enter(path) {
-    if (!path && !it) { const found = ((await post('files', { under: '' })).files || []).filter(f => f.kind === 'release'); if (!found.length) return; path = found.sort((a, b) => String(b.release?.created).localeCompare(String(a.release?.created)))[0].path; }
-    if (path && it?.path !== path) { it = null; await load(path); } else if (it) query();
+    if (!path && !it) path = (await releases())[0]?.path;
+    if (path && it?.path !== path) { it = null; loading = true; redraw(); await load(path); loading = false; } else if (it) query();
   },
   view() {
-    if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
+    if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
     const grid = it.kind === 'grid', has = it.joint?.low?.some(v => v !== null), p = it.publication;
     return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), h('span', { 'aria-hidden': 'true' }, '·'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
@@ -74,9 +76,9 @@ export default {
       h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % band, ${joint ? 'for all bins at once' : 'for each bin on its own'}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
       grid && h('div.row.small', 'Rows from ', [0, 1].map(w => h('select.f', { k: 'gr' + w, aria: w ? 'Last row of the range' : 'First row of the range', onchange: e => { range[w] = +e.target.value; range.sort((a, b) => a - b); redraw(); query(); } }, Array.from({ length: it.axes[0].n }, (_, i) => h('option', { value: String(i), selected: i === range[w] }, named(i)))))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
-    h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins, unbiased values')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
-      h('aside.stack', panel('Download', h('div.row', ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, title: null, level: 0.95, joint }, 'release.' + f)), 'tiny'))), h('p.hint', 'Tables hold the unbiased value, its interval, and a presentable value without negatives, each under its own name.')),
-        it.negatives > 0 && panel('Why are some numbers negative?', h('p.small', 'The noise is as often below zero as above. Bins with few or no records can therefore come out negative. They are left as they are so that sums stay right: setting them to zero would add records that do not exist.')),
+    h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
+      h('aside.stack', panel('Download', h('div.row', ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, title: null, level: 0.95, joint }, 'release.' + f)), 'tiny'))), h('p.hint', words('tables'))),
+        it.negatives > 0 && panel('Why are some numbers negative?', h('p.small', words('negatives'))),
         it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', String(b)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + '. '), b)))))];
   },
   drawn() {

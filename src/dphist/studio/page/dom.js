@@ -12,7 +12,7 @@ const build = (node, [first, ...rest]) => {
     else if (name === 'value' && node.tagName !== 'OPTION') node.value = value;
     else node.setAttribute(name === 'aria' ? 'aria-label' : name === 'k' ? 'data-k' : name, value === true ? '' : value);
   }
-  node.append(...[isProps(first) ? [] : [first], rest].flat(Infinity).filter(real));
+  node.append(...[isProps(first) ? [] : [first], rest].flat(Infinity).flatMap(x => x instanceof NodeList ? [...x] : [x]).filter(real));
   return node;
 };
 // h('p.hint', {props}, children): props may be left out; `aria` is the label, `k` names what keeps the focus.
@@ -24,23 +24,19 @@ export const h = (what, ...rest) => {
 };
 export const s = (tag, ...rest) => build(document.createElementNS('http://www.w3.org/2000/svg', tag), rest);
 
-const ICONS = {
-  design: 'M4 6h9M17 6h3M4 12h3M11 12h9M4 18h11M19 18h1M13 4v4M7 10v4M15 16v4',
-  foresee: 'M2 12s3.6-6.5 10-6.5S22 12 22 12s-3.6 6.5-10 6.5S2 12 2 12ZM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6Z',
-  publish: 'M12 15V4M7.5 8.5 12 4l4.5 4.5M4 15v4a1 1 0 0 0 1 1h14a1 1 0 0 0 1-1v-4',
-  explore: 'M4 20V10M9 20V4M14 20v-8M19 20V7',
-  ledger: 'M6 3h11a2 2 0 0 1 2 2v16H7a2 2 0 0 1-2-2V4a1 1 0 0 1 1-1ZM9 8h6M9 12h6',
-  sun: 'M12 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10ZM12 1v2M12 21v2M1 12h2M21 12h2M4.2 4.2l1.4 1.4M18.4 18.4l1.4 1.4M4.2 19.8l1.4-1.4M18.4 5.6l1.4-1.4',
-  warn: 'M12 3 2 20h20ZM12 10v4M12 17.2v.1', plain: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18ZM12 11v5M12 8v.1',
-  ok: 'M4 12.5 9.5 18 20 6.5', bad: 'M6 6l12 12M18 6 6 18',
+export const icon = (name, cls = '') => s('svg', { class: 'ic ' + cls, viewBox: '0 0 24 24', 'aria-hidden': 'true' }, s('use', { href: '#i-' + name }));
+// A passage of index.html; what it leaves open is filled with texts and elements.
+export const words = (name, values) => {
+  const passage = document.importNode($('#words').content.getElementById(name), true);
+  for (const slot of $$('slot', passage)) slot.replaceWith(...[values[slot.name]].flat(Infinity).filter(real));
+  return passage.childNodes;
 };
-export const icon = (name, size = 16, width = 1.8) => s('svg', { width: size, height: size, viewBox: '0 0 24 24', fill: 'none', stroke: 'currentColor', 'stroke-width': width, 'stroke-linecap': 'round', 'stroke-linejoin': 'round', 'aria-hidden': 'true' }, s('path', { d: ICONS[name] }));
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
 export const panel = (title, ...children) => h('section.panel.pad', title && h('h2', title), ...children);
-export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length && h('div.row', ...actions));
-export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : ''), n.replace('>', ''))))), h('tbody', rows));
+export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length > 0 && h('div.row', ...actions));
+export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));
 
 // One of several, as buttons or as tabs; arrows move between tabs.
 export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (tabs || 'seg'), { role: tabs ? 'tablist' : 'group', aria: label, onkeydown: event => {
@@ -83,7 +79,7 @@ export const count = n => known(n) ? minus(Math.round(n).toLocaleString('en')) :
 export const rough = n => !known(n) ? '–' : Math.abs(n) >= 10 ? count(+n.toPrecision(Math.abs(n) >= 1000 ? 3 : 2 + (Math.abs(n) >= 100))) : minus(String(+n.toPrecision(2)));
 // Exact numbers come as texts ("0.5", "1/3"): `number` is for drawing only.
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
-export const eps = text => /\/|\d{7}/.test(text) ? '≈ ' + +number(text).toPrecision(3) : String(text);
+export const eps = text => { const v = number(text), short = +v.toPrecision(6); return Math.abs(v - short) < 1e-12 ? String(short) : '≈ ' + +v.toPrecision(3); };
 export const percent = x => known(x) ? (100 * x).toFixed(x > 0.1 ? 0 : 1) + ' %' : '–';
 export const few = (n, one, many = one + 's') => (['no', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten', 'eleven', 'twelve'][n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleDateString('en-GB', { day: 'numeric', month: time ? 'long' : 'short', year: 'numeric' }) + (time ? ' at ' + at.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' }) : ''); };

@@ -6,9 +6,11 @@ const frame = (box, height, label, role = 'img') => {
   box.replaceChildren(svg);
   return [svg, width];
 };
-const text = (x, y, words, anchor = 'middle', cls, fill) => s('text', { x, y, 'text-anchor': anchor, class: cls, fill }, words);
-const rule = (x1, x2, y1, y2, stroke, more) => s('line', { x1, x2, y1, y2, stroke, ...more });
-const curve = (d, stroke, width, more) => s('path', { d, fill: 'none', stroke, 'stroke-width': width, ...more });
+const text = (x, y, words, anchor = '', cls) => s('text', { x, y, class: anchor + ' ' + (cls || '') }, words);
+const rule = (x1, x2, y1, y2, cls) => s('line', { x1, x2, y1, y2, class: cls });
+const curve = (d, cls) => s('path', { d, class: cls });
+const area = (x, y, width, height, cls, rx) => s('rect', { x, y, width, height, class: cls, rx });
+const spot = (cx, cy, r, cls) => s('circle', { cx, cy, r, class: cls });
 const clamp = (v, a, b) => Math.max(a, Math.min(b, v)), log = Math.log;
 const least = values => values.reduce((a, b) => Math.min(a, b), Infinity), most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const join = points => points.map(([x, y], i) => `${i ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`).join('');
@@ -23,7 +25,7 @@ const thin = (values, room) => {
 };
 const lines = (values, x, y, room) => join(thin(values, room).map(([i, v]) => [x(i + 0.5), y(v)]));
 const corners = (values, x, y, room) => values.length > room ? thin(values, room).map(([i, v]) => [x(i + 0.5), y(v)]) : values.flatMap((v, i) => [[x(i), y(v)], [x(i + 1), y(v)]]);
-const band = (low, high, x, y, room, fill = 'var(--est-mid)') => s('path', { fill, d: join([...corners(high, x, y, room), ...corners(low, x, y, room).reverse()]) + 'Z' });
+const band = (low, high, x, y, room, cls = 'band') => curve(join([...corners(high, x, y, room), ...corners(low, x, y, room).reverse()]) + 'Z', cls);
 
 const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** Math.floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
 const short = v => Math.abs(v) >= 1e6 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (+v.toPrecision(6)).toLocaleString('en').replace('-', '−');
@@ -42,13 +44,15 @@ const ticks = (axis, width) => {
   if (out.length < 2) for (let i = out.length = 0; i < n; i += by) { const name = String(axis.names?.[i] ?? i + 1); out.push([i + 0.5, name.length > letters ? name.slice(0, letters - 1) + '…' : name]); }
   return out;
 };
+// A range of bins in words.
+export const spanned = ({ kind, edges, names }, a, b) => /regular|variable/.test(kind) && edges?.[b + 1] !== undefined ? `${short(edges[a])} to ${short(edges[b + 1])}` : a === b ? names?.[a] ?? String(a + 1) : `${names?.[a] ?? a + 1} to ${names?.[b] ?? b + 1}`;
 const across = (svg, x, axis, width, height, m) => {
-  for (const [at, name] of ticks(axis, width - m.l - m.r)) svg.append(rule(x(at), x(at), height - m.b, height - m.b + 4, 'var(--line2)'), text(x(at), height - m.b + 18, name));
+  for (const [at, name] of ticks(axis, width - m.l - m.r)) svg.append(rule(x(at), x(at), height - m.b, height - m.b + 4, 'l2'), text(x(at), height - m.b + 18, name));
   svg.append(text(width - m.r, height - 2, axis.name || '', 'end'));
 };
 const upwards = (svg, y, lo, top, width, m, show = count) => {
   const step = nice(top - lo, 4);
-  for (let v = Math.ceil(lo / step) * step; v <= top; v += step) { const zero = Math.abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'var(--line2)' : 'var(--grid)'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
+  for (let v = Math.ceil(lo / step) * step; v <= top; v += step) { const zero = Math.abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
 };
 const slider = (props, keys, move, ...children) => s('g', { tabindex: 0, role: 'slider', onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } }, ...props }, children);
 export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1e9, End: 1e9 };
@@ -63,11 +67,11 @@ export const drag = (node, move, end) => node.addEventListener('pointerdown', st
 const brush = (box, svg, o) => {
   const { n, left, right, top, bottom } = o, x = i => left + (right - left) * i / n;
   let [a, b] = o.range;
-  const shade = s('rect', { y: top, height: bottom - top, fill: 'var(--plan-fill)', opacity: 0.14 }), hit = s('rect', { x: left, y: top, width: right - left, height: bottom - top, fill: 'transparent', class: 'cross' });
+  const shade = area(0, top, 0, bottom - top, 'shade'), hit = area(left, top, right - left, bottom - top, 'cross');
   const end = () => o.end?.([a, b]), tell = next => { set(next); o.move?.(next); };
   const one = (which, v) => { const next = [a, b]; next[which] = clamp(v, which ? a : 0, which ? n - 1 : b); tell(next); };
   const grips = [0, 1].map(which => slider({ class: 'handle', aria: which ? 'End of the selected range' : 'Start of the selected range', 'aria-valuemin': '0', 'aria-valuemax': n - 1, k: 'brush' + which }, ARROWS, d => { one(which, (which ? b : a) + d); end(); },
-    s('rect', { x: -12, y: top, width: 24, height: bottom - top, fill: 'transparent' }), rule(0, 0, top, bottom, 'var(--plan)', { 'stroke-width': 1.5 }), s('rect', { x: -4, y: (top + bottom) / 2 - 13, width: 8, height: 26, rx: 4, fill: 'var(--panel)', stroke: 'var(--plan)', 'stroke-width': 1.5 })));
+    area(-12, top, 24, bottom - top, 'hit'), rule(0, 0, top, bottom, 'lp'), area(-4, (top + bottom) / 2 - 13, 8, 26, 'grip2', 4)));
   const set = range => {
     [a, b] = range;
     shade.setAttribute('x', x(a)); shade.setAttribute('width', x(b + 1) - x(a));
@@ -87,13 +91,14 @@ export const histogram = (box, o) => {
   const x = i => m.l + room * i / n, y = v => height - m.b - (height - m.t - m.b) * (v - lo) / (top - lo);
   upwards(svg, y, lo, top, width, m);
   across(svg, x, o.axis, width, height, m);
-  if (o.band) svg.append(band(...o.band, x, y, room));
-  for (const one of o.draws || []) svg.append(curve(lines(one, x, y, room), 'var(--est)', 1, { opacity: o.draws.length > 1 ? 0.36 : 0.95 }));
-  if (o.other) svg.append(curve(join(corners(o.other, x, y, room)), 'var(--m3)', 1.5, { 'stroke-dasharray': '3 2.5' }));
-  const own = curve(join(corners(o.values, x, y, room)), o.draws ? 'var(--ink)' : 'var(--est)', o.draws ? 1.4 : 1.8, { 'stroke-linejoin': 'round' });
-  svg.append(own);
+  const bars = o.axis.kind === 'categories' && n < room / 5, gap = bars && Math.min(8, room / n / 8), own = curve(join(corners(o.values, x, y, room)), o.draws ? 'guess' : 'own');
+  if (o.band && !bars) svg.append(band(...o.band, x, y, room));
+  for (const one of o.draws || []) svg.append(curve(lines(one, x, y, room), o.draws.length > 1 ? 'draw faint' : 'draw'));
+  if (bars) o.values.forEach((v, i) => svg.append(area(x(i) + gap, Math.min(y(v), y(0)), x(1) - x(0) - 2 * gap, Math.abs(y(v) - y(0)), o.draws ? 'frame' : 'pole'), ...(o.band ? [rule(x(i + 0.5), x(i + 0.5), y(o.band[0][i]), y(o.band[1][i]), 'whisker')] : [])));
+  if (o.other) svg.append(curve(join(corners(o.other, x, y, room)), 'other'));
+  if (!bars || o.draw) svg.append(own);
   if (!o.draw) return o.range && brush(box, svg, { n, left: m.l, right: width - m.r, top: m.t, bottom: height - m.b, ...o });
-  const hit = s('rect', { x: m.l, y: m.t, width: room, height: height - m.t - m.b, fill: 'transparent', class: 'cross still' });
+  const hit = area(m.l, m.t, room, height - m.t - m.b, 'cross still');
   let last = null;
   drag(hit, e => {
     const r = box.getBoundingClientRect(), i = clamp(Math.floor((e.clientX - r.left - m.l) / room * n), 0, n - 1), v = clamp((height - m.b - (e.clientY - r.top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = Math.max(1, Math.abs(i - j));
@@ -108,14 +113,14 @@ export const strip = (box, o) => {
   const height = 90, m = { l: 54, r: 10 }, [svg, width] = frame(box, height, o.label), off = list => list.map((v, i) => v - o.values[i]);
   const draws = o.draws.map(off), ends = o.band?.map(off), top = Math.max(1e-9, ...[...draws, ...(ends || [])].map(one => Math.max(most(one), -least(one))));
   const room = width - m.l - m.r, x = i => m.l + room * i / o.values.length, y = v => height / 2 - (height / 2 - 8) * v / top;
-  if (ends) svg.append(band(...ends, x, y, room, 'var(--est-soft)'));
-  svg.append(rule(m.l, width - m.r, y(0), y(0), 'var(--line2)'), ...[top, 0, -top].map(v => text(m.l - 8, y(v) + 4, (v > 0 ? '+' : '') + rough(v), 'end')), ...draws.map(one => curve(lines(one, x, y, room), 'var(--est)', 0.8, { opacity: draws.length > 1 ? 0.45 : 1 })));
+  if (ends) svg.append(band(...ends, x, y, room, 'soft'));
+  svg.append(rule(m.l, width - m.r, y(0), y(0), 'l2'), ...[top, 0, -top].map(v => text(m.l - 8, y(v) + 4, (v > 0 ? '+' : '') + rough(v), 'end')), ...draws.map(one => curve(lines(one, x, y, room), draws.length > 1 ? 'draw faint' : 'draw')));
 };
 // Small pictures on one scale.
 export const multiples = (box, o) => {
   const w = 150, t = 86, top = 1.05 * Math.max(1e-9, ...o.draws.map(most)), lo = Math.min(0, ...o.draws.map(least)), y = v => t - 3 - (t - 6) * (v - lo) / (top - lo);
   box.replaceChildren(h('div.multi', o.draws.map((one, i) => {
-    const x = k => w * k / one.length, svg = s('svg', { viewBox: `0 0 ${w} ${t}`, role: 'img', aria: o.names ? o.names(i) : `simulated release ${i + 1} of ${o.draws.length}` }, o.band && band(...o.band, x, y, w, 'var(--est-soft)'), rule(0, w, y(0), y(0), 'var(--line2)'), curve(lines(one, x, y, w), 'var(--est)', 1.1));
+    const x = k => w * k / one.length, svg = s('svg', { viewBox: `0 0 ${w} ${t}`, role: 'img', aria: o.names ? o.names(i) : `simulated release ${i + 1} of ${o.draws.length}` }, o.band && band(...o.band, x, y, w, 'soft'), rule(0, w, y(0), y(0), 'l2'), curve(lines(one, x, y, w), 'draw'));
     return o.pick ? h('button.small', { onclick: () => o.pick(i), k: 'multi' + i, 'aria-pressed': String(i === o.chosen) }, svg, h('span', o.names(i))) : svg;
   })));
 };
@@ -136,7 +141,6 @@ export const crossing = (curves, own) => {
     if (name !== own && a > 0.02 && b < -0.02) return { name, at: mine[i - 1][0] * (mine[i][0] / mine[i - 1][0]) ** (a / (a - b)) };
   }
 };
-const LINES = [['var(--plan)'], ['var(--m2)', '7 3'], ['var(--m3)', '2 3'], ['var(--est)', '10 3 2 3'], ['var(--m4)', '4 4'], ['var(--mute)', '1 4']];
 export const errors = (box, o) => {
   const height = box.clientWidth < 480 ? 280 : 330, m = { l: 54, r: 78, t: 20, b: 40 }, [svg, width] = frame(box, height, o.label, 'group'), own = o.curves[o.own] || [], [e0, e1] = o.ends;
   const inside = e => e >= e0 * 0.999 && e <= e1 * 1.001, at = (p, e) => between(p, e) / (o.ratio ? between(own, e) : 1);
@@ -145,27 +149,27 @@ export const errors = (box, o) => {
   const ys = [...paths.flatMap(([, p]) => p.map(q => q[1])), ...(o.ratio ? [1] : o.error > 0 ? [o.error] : [])];
   if (!ys.length) return svg.append(text(width / 2, height / 2, 'No curve yet'));
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
-  if (o.left < e1) { const from = x(Math.max(o.left, e0)), wide = x(e1) - from; svg.append(s('rect', { x: from, y: m.t, width: wide, height: height - m.t - m.b, fill: 'var(--bad)', opacity: 0.08 }), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', '', 'var(--bad)')); }
+  if (o.left < e1) { const from = x(Math.max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
-  for (const v of (o.ratio ? [0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50] : tens(wide ? [1] : [1, 2, 5])).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'var(--line2)' : 'var(--grid)'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(+v.toPrecision(1)) : count(v), 'end'));
-  for (const e of tens([1, 2, 5]).map(v => +v.toPrecision(1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'var(--line2)'), text(x(e), height - m.b + 18, String(e)));
+  for (const v of (o.ratio ? [0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50] : tens(wide ? [1] : [1, 2, 5])).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(+v.toPrecision(1)) : count(v), 'end'));
+  for (const e of tens([1, 2, 5]).map(v => +v.toPrecision(1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, String(e)));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
   const labels = paths.map(([name, points], k) => {
-    const [ink, dash] = LINES[name === o.own ? 0 : 1 + (k - 1) % 5];
-    svg.append(curve(join(points.map(([e, v]) => [x(e), y(v)])), ink, name === o.own ? 2.6 : 1.5, { 'stroke-dasharray': dash }));
+    const ink = name === o.own ? 0 : 1 + (k - 1) % 5;
+    svg.append(curve(join(points.map(([e, v]) => [x(e), y(v)])), 'line k' + ink));
     return [name, y(points.at(-1)[1]), ink];
   }).sort((a, b) => a[1] - b[1]);
   for (let turn = 0; turn < 20; turn++) for (let i = 1; i < labels.length; i++) { const d = (14 - labels[i][1] + labels[i - 1][1]) / 2; if (d > 0) { labels[i - 1][1] -= d; labels[i][1] += d; } }
-  for (const [name, up, ink] of labels) svg.append(text(width - m.r + 7, up + 4, name, 'start', name === o.own && 'lab', ink));
-  if (o.cross && inside(o.cross.at)) svg.append(s('circle', { cx: x(o.cross.at), cy: y(at(own, o.cross.at)), r: 5, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.4 }));
+  for (const [name, up, ink] of labels) svg.append(text(width - m.r + 7, up + 4, name, 'start', 'n' + ink));
+  if (o.cross && inside(o.cross.at)) svg.append(spot(x(o.cross.at), y(at(own, o.cross.at)), 5, 'ring'));
   let now = o.epsilon;
-  const guide = curve('', 'var(--plan)', 1, { 'stroke-dasharray': '2 3' }), name = text(0, 0, 'your plan', 'end', 'lab', 'var(--plan)');
-  const dot = slider({ class: 'grab', aria: 'Epsilon of the plan', k: 'dot', 'aria-valuemin': e0, 'aria-valuemax': e1 }, { ArrowLeft: 1 / 1.05, ArrowDown: 1 / 1.05, ArrowRight: 1.05, ArrowUp: 1.05, PageDown: 0.5, PageUp: 2 }, f => o.move(now * f, true), s('circle', { r: 14, fill: 'transparent' }), s('circle', { r: 7, fill: 'var(--plan)', stroke: 'var(--panel)', 'stroke-width': 2.5 }));
+  const guide = curve('', 'guide'), name = text(0, 0, 'your plan', 'end', 'n0');
+  const dot = slider({ class: 'grab', aria: 'Epsilon of the plan', k: 'dot', 'aria-valuemin': e0, 'aria-valuemax': e1 }, { ArrowLeft: 1 / 1.05, ArrowDown: 1 / 1.05, ArrowRight: 1.05, ArrowUp: 1.05, PageDown: 0.5, PageUp: 2 }, f => o.move(now * f, true), spot(0, 0, 14, 'hit'), spot(0, 0, 7, 'dot'));
   const set = (epsilon, error) => {
     now = epsilon;
     const v = o.ratio ? 1 : error || between(own, epsilon), px = x(clamp(epsilon, e0, e1)), py = y(v || y0), near = px - m.l < 90;
     for (const [key, value] of [['transform', `translate(${px} ${py})`], ['aria-valuenow', epsilon], ['aria-valuetext', `epsilon ${epsilon}, typical error ${rough(error)} records`]]) dot.setAttribute(key, value);
-    for (const [key, value] of [['x', px + (near ? 11 : -11)], ['y', py + (near ? -10 : 20)], ['text-anchor', near ? 'start' : 'end']]) name.setAttribute(key, value);
+    for (const [key, value] of [['x', px + (near ? 11 : -11)], ['y', py + (near ? -10 : 20)], ['class', near ? 'start n0' : 'end n0']]) name.setAttribute(key, value);
     guide.setAttribute('d', `M${px} ${height - m.b}V${py}${o.ratio ? '' : 'H' + m.l}`);
   };
   drag(dot, e => { const r = box.getBoundingClientRect(); o.move(e0 * (e1 / e0) ** clamp((e.clientX - r.left - m.l) / (width - m.l - m.r), 0, 1)); }, () => o.move(now, true));
@@ -177,30 +181,30 @@ export const errors = (box, o) => {
 // The declared bins, to scale.
 export const ruler = axis => {
   const wide = innerWidth > 640 ? 640 : 320, { n, edges: e } = axis, uneven = axis.kind === 'variable' && e?.length === n + 1 && !isLog(e), shown = Math.min(n, 400), at = i => wide * (uneven ? (e[i] - e[0]) / (e[n] - e[0]) : i / n);
-  const svg = s('svg', { viewBox: `-14 0 ${wide + 28} 42`, width: '100%', role: 'img', aria: `The ${n} declared bins, drawn to scale` }, s('rect', { y: 2, width: wide, height: 20, fill: 'var(--est-soft)' }));
-  for (let k = 0; k <= shown; k++) { const p = at(Math.round(k * n / shown)); svg.append(rule(p, p, 9, 22, 'var(--est)', { opacity: n > 150 ? 0.25 : 0.5 })); }
+  const svg = s('svg', { viewBox: `-14 0 ${wide + 28} 42`, width: '100%', role: 'img', aria: `The ${n} declared bins, drawn to scale` }, area(0, 2, wide, 20, 'soft'));
+  for (let k = 0; k <= shown; k++) { const p = at(Math.round(k * n / shown)); svg.append(rule(p, p, 9, 22, 'le faint')); }
   let end = -20;
   for (const [i, name] of uneven ? e.map((v, i) => [i, short(v)]) : ticks(axis, wide)) {
     const p = uneven ? at(i) : wide * i / n, half = name.length * 3.5;
-    svg.append(rule(p, p, 2, 22, 'var(--est)'));
-    if (p - half > end && p + half < wide + 15) { svg.append(text(p, 38, name, 'middle', 'tick')); end = p + half + 4; }
+    svg.append(rule(p, p, 2, 22, 'le'));
+    if (p - half > end && p + half < wide + 15) { svg.append(text(p, 38, name, 'tick')); end = p + half + 4; }
   }
   return svg;
 };
 export const spark = values => {
   const bars = values.length < 20, top = Math.max(1e-9, most(values)), up = values.map(v => Math.max(0, v));
-  return s('svg', { width: 120, height: 26, viewBox: '0 0 120 26', 'aria-hidden': 'true' }, curve(bars ? up.map((v, i) => `M${3 + i * 114 / Math.max(1, up.length - 1)} 25V${25 - 22 * v / top}`).join('') : lines(up, i => 120 * i / up.length, v => 24 - 22 * v / top, 120), 'var(--est)', bars ? 5 : 1.4));
+  return s('svg', { width: 120, height: 26, viewBox: '0 0 120 26', 'aria-hidden': 'true' }, curve(bars ? up.map((v, i) => `M${3 + i * 114 / Math.max(1, up.length - 1)} 25V${25 - 22 * v / top}`).join('') : lines(up, i => 120 * i / up.length, v => 24 - 22 * v / top, 120), bars ? 'draw fat' : 'draw'));
 };
 // Epsilon spent over time, against the limit.
 export const spending = (box, o) => {
-  const height = 260, m = { l: 40, r: 14, t: 18, b: 30 }, [svg, width] = frame(box, height, o.label), t0 = o.points[0][0], span = Math.max(36e5, o.until - t0), t1 = t0 + 1.07 * span, last = o.points.at(-1)[1];
+  const height = 260, m = { l: 40, r: 14, t: 18, b: 30 }, [svg, width] = frame(box, height, o.label), t0 = o.points[0][0], span = Math.max(6e4, o.until - t0), t1 = t0 + 1.07 * span, last = o.points.at(-1)[1];
   const top = 1.1 * Math.max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
   const stairs = points => points.map(([t, v], i) => `${i ? 'H' : 'M'}${x(t)}${i ? 'V' : ' '}${y(v)}`).join('');
   upwards(svg, y, 0, top, width, m, v => String(+v.toPrecision(3)));
   const parts = Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { hour: '2-digit', minute: '2-digit' } : span > 6e10 ? { year: 'numeric' } : span > 8e9 ? { month: 'short', year: 'numeric' } : { day: 'numeric', month: 'short' };
-  for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : 'middle' : 'start')); }
-  if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'var(--bad)', 1.5, { 'stroke-dasharray': '5 4' }), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', '', 'var(--bad)'));
+  for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : '' : 'start')); }
+  if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'cap'), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', 'tbad'));
   const d = `${stairs([[t0, 0], ...o.points])}H${x(o.until)}`;
-  svg.append(s('path', { d: `${d}V${y(0)}Z`, fill: 'var(--past)', opacity: 0.28 }), curve(d, 'var(--mute)', 2), ...o.points.map(([t, v]) => s('circle', { cx: x(t), cy: y(v), r: 3.5, fill: 'var(--panel)', stroke: 'var(--mute)', 'stroke-width': 2 })));
-  if (o.plan) svg.append(curve(`M${x(o.until)} ${y(last)}V${y(last + o.plan)}H${x(t1)}`, 'var(--plan)', 2, { 'stroke-dasharray': '3 3' }), s('circle', { cx: x(o.until), cy: y(last + o.plan), r: 5, fill: 'var(--plan)' }), text(x(o.until) - 9, y(last + o.plan) - 8, 'this plan', 'end', 'lab', 'var(--plan)'));
+  svg.append(curve(`${d}V${y(0)}Z`, 'past'), curve(d, 'spent'), ...o.points.map(([t, v]) => spot(x(t), y(v), 3.5, 'stop')));
+  if (o.plan) svg.append(curve(`M${x(o.until)} ${y(last)}V${y(last + o.plan)}H${x(t1)}`, 'guide'), spot(x(o.until), y(last + o.plan), 5, 'dot'), text(x(o.until) - 9, y(last + o.plan) - 8, 'this plan', 'end', 'n0'));
 };

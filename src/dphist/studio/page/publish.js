@@ -1,6 +1,6 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
 import { post } from './api.js';
-import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, table } from './dom.js';
+import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, table, words } from './dom.js';
 import { attempt, change, go, loadSession, purse, redraw, S, save } from './state.js';
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
@@ -43,8 +43,7 @@ const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.
     close();
     if (answer) { done = answer; fresh = !answer.again; S.published = true; await attempt(loadSession); redraw(); $('#main').focus(); } else { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
   });
-  return [h('p.small', `This spends budget for good. ${ready.left_after === null ? '' : `Afterwards ${eps(ready.left_after)} of ${eps(ready.limit)} is left for every later release, by anyone who uses this ledger.`}`), h('p.small', 'If the connection is lost or the page is reloaded, come back: the same release is shown, and nothing is charged twice.'),
-    h('label.small', { for: 'cf' }, 'Type ', h('b.mono', ready.phrase), ' to confirm'), input, status, h('div.row.end', no, yes)];
+  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && `Afterwards ${eps(ready.left_after)} of ${eps(ready.limit)} is left for every later release, by anyone who uses this ledger.` }), input, status, h('div.row.end', no, yes)];
 });
 const bar = () => {
   const p = purse();
@@ -56,9 +55,9 @@ const bar = () => {
 const named = (name, hint, right) => h('tr', h('td', h('span.row.name', swatch(name), h('span', h('b', name), h('br'), h('span.hint', hint)))), h('td.n', right));
 const published = () => {
   const it = done.publication || done, releases = it.releases;
-  return [head(crumb(), 'Published', `Epsilon ${eps(done.charged ?? ready?.charge)} was charged once${done.entry ? `, as entry ${done.entry} of the ledger` : ''}${done.when ? `, on ${day(done.when, true)}` : ''}.`), !fresh && h('div.top18', note('plain', h('b', 'This plan was already published.'), ' You see the same release again. Nothing was drawn or charged a second time.')),
+  return [head(crumb(), 'Published', `Epsilon ${eps(done.charged ?? ready?.charge)} was charged once${done.entry ? `, as entry ${done.entry} of the ledger` : ''}${done.when ? `, on ${day(done.when, true)}` : ''}.`), !fresh && h('div.top18', note('plain', words('again'))),
     h('div.cols.side', h('div.stack', panel(few(releases.length, 'release').replace(/^./, c => c.toUpperCase()), table('.receipt', releases.map(r => named(r.name, r.path, link('Explore ' + r.name, () => go('explore', r.path)))))), panel(`The budget of “${ready?.dataset ?? S.plan.dataset}”`, bar())),
-      h('aside.stack', panel('Now hand it in', h('p.small', 'The report has the pictures, the tables with intervals, the methods text and how to cite it, on one page.'), h('div.row', button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), button('Explore first', () => go('explore', releases[0].path)))), panel('Once more?', h('p.small', 'The same plan is not published by accident. ', link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); })))))];
+      h('aside.stack', panel('Now hand it in', h('p.small', words('report')), h('div.row', button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), button('Explore first', () => go('explore', releases[0].path)))), panel('Once more?', h('p.small', 'The same plan is not published by accident. ', link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); })))))];
 };
 export default {
   async enter() { phase = ''; if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
@@ -66,17 +65,17 @@ export default {
     if (done && S.published) return published();
     const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = 'Publishing reads the data once and charges the ledger once. It cannot be undone.', stuck = r && ['finishable', 'lost', 'running'].includes(r.state), e = number(r?.charge || S.plan.epsilon);
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
-    if (S.dirty) return [head(crumb(), title, lede), note('plain', h('b', 'The plan has changes that are not saved.'), ' What is published is the plan file. ', link('Save and go on', async () => { if (await save()) prepare(); }))];
+    if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
-    const after = b => 100 * Math.exp(b) / (1 + Math.exp(b));
+    const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
       stuck && note(r.state === 'running' ? 'plain' : 'bad', h('span', { id: 'phase' }, phase || r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && link('Publish again as a new charge', async () => { await prepare(true); if (ready?.allowed) confirm(); })),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, one.file, 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
-      !r.allowed && note('bad', h('b', r.reason), ' Nothing was charged. ', number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => { S.autosave ? save().then(() => prepare()) : redraw(); })), ' Only the owner of the ledger can raise its limit, with ', h('code', 'dphist ledger limit'), '.'),
+      !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())) })),
       h('div.row', h('button.btn.spend', { id: 'pub', disabled: !r.allowed || stuck, onclick: confirm }, `Publish and charge ε ${eps(r.charge)}`), button('Back to the error', () => go('foresee')))),
-      h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 16, 2.4)), h('span', c.message))))),
-        panel('What you promise', h('p.small', `Protected: ${r.unit}. Whether or not it is in the data, every possible outcome is at most `, h('b', `${Math.exp(e).toFixed(2)} times`), ' as likely. Somebody who guesses right 50 times in 100 is right at most ', h('b', Math.round(after(e))), ' times after this release', r.spent && [', and at most ', h('b', Math.round(after(e + number(r.spent)))), ` after all releases of “${r.dataset}”`], '.')),
-        panel('What you get', h('p.small', few(names.length, 'release file').replace(/^./, c => c.toUpperCase()) + ' in ', h('span.mono', r.folder), ', open to anyone without the data or the ledger, and a report with tables, intervals and the methods text.'))))];
+      h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 'bold')), h('span', c.message))))),
+        panel('What you promise', h('p.small', words('promise', { unit: r.unit, times: Math.exp(e).toFixed(2), now: after(e), all: after(e + number(r.spent || 0)), dataset: r.dataset }))),
+        panel('What you get', h('p.small', few(names.length, 'release file').replace(/^./, c => c.toUpperCase()) + ' in ', h('span.mono', r.folder), words('files')))))];
   },
 };

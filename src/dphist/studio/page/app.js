@@ -1,0 +1,78 @@
+// The frame of the page: addresses, the bar on top, keys, light and dark.
+import { whenGone } from './api.js';
+import { $, $$, button, dialog, eps, h, link, note, swap, words } from './dom.js';
+import { attempt, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
+import design from './design.js';
+import foresee from './foresee.js';
+import publish from './publish.js';
+import explore from './explore.js';
+import { folder, ledger, start } from './start.js';
+
+const VIEWS = { design, foresee, publish, explore, ledger, start, folder }, NAV = ['design', 'foresee', 'publish', 'explore', 'ledger'];
+const title = name => name[0].toUpperCase() + name.slice(1);
+
+const arrive = async () => {
+  let [next, rest] = location.hash.slice(1).split('=');
+  const reading = S.session.mode === 'view', fits = reading ? ['explore', 'folder'].includes(next) : VIEWS[next] && next !== 'folder' && (S.plan || !['design', 'foresee', 'publish'].includes(next));
+  if (!fits) { next = reading ? 'folder' : S.plan ? 'design' : 'start'; rest = ''; }
+  const moved = next !== S.view;
+  if (moved) { VIEWS[S.view]?.leave?.(); S.trouble = null; }
+  S.view = next;
+  document.title = title(next) + ' – dphist studio';
+  document.body.className = reading ? 'viewonly' : next === 'start' ? 'noplan' : '';
+  show();
+  if (moved) { $('#main').focus({ preventScroll: true }); scrollTo(0, 0); }
+  await attempt(async () => VIEWS[next].enter?.(decodeURIComponent(rest || '')));
+};
+const told = () => {
+  const t = S.trouble;
+  if (S.gone) return note('bad', words('stopped', { kept: S.dirty ? 'your changes are kept in this tab' : 'the plan is saved', path: S.base && S.path }));
+  if (!t) return null;
+  if (t.code === 'changed' && S.path) return note('bad', words('changed', { path: S.path, load: link('Load it', () => openPlan(S.path).then(arrive)), keep: link('Keep mine as a copy', () => save(S.path.replace(/\.toml$/, '-copy.toml'))) }));
+  return note('bad', h('b', t.message), ' ', t.suggestion, ' ', { true: 'Budget was charged.', false: 'Nothing was charged and nothing was published.' }[t.charged] || 'Whether anything was charged is not known yet: Publish will say.', ' ', link('Try again', () => { S.trouble = null; arrive(); }), ' ', link('Close', () => { S.trouble = null; show(); }));
+};
+const show = () => {
+  const bad = told();
+  swap($('#main'), bad && h('div.top18', bad), VIEWS[S.view].view());
+  VIEWS[S.view].drawn?.();
+  header();
+  if (S.gone) for (const one of $$('#main input, #main select, #main textarea, #main button')) one.disabled = true;
+};
+const header = () => {
+  for (const one of $$('#nav button')) one.toggleAttribute('aria-current', one.dataset.go === S.view) && one.setAttribute('aria-current', 'page');
+  const p = purse(), box = $('#budget');
+  box.hidden = !p;
+  if (!p) return;
+  const part = (v, kind) => h('i.' + kind, { css: { width: 100 * Math.max(0, v) / p.limit + '%' } }), b = S.session.budget;
+  box.replaceChildren(h('span.minibar', part(p.spent, 'k-past'), p.plan && part(Math.min(p.plan, p.left), p.over ? 'k-bad' : 'k-plan')), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : +p.after.toPrecision(4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
+};
+const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', button('Close', () => close(), '', { autofocus: true }))]);
+let g = 0;
+addEventListener('keydown', event => {
+  if (event.target.matches('input,select,textarea') || $('#dialog').open || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === '?') keys();
+  const to = Date.now() - g < 1500 && NAV.find(v => v[0] === event.key);
+  g = event.key === 'g' ? Date.now() : 0;
+  if (to && S.session.mode === 'edit') go(to);
+});
+
+const begin = async () => {
+  const root = document.documentElement, dark = matchMedia('(prefers-color-scheme:dark)'), follow = () => { root.dataset.theme = localStorage.getItem('dphist-theme') || (dark.matches ? 'dark' : 'light'); };
+  follow();
+  dark.addEventListener('change', follow);
+  $('#theme').onclick = () => { localStorage.setItem('dphist-theme', root.dataset.theme === 'dark' ? 'light' : 'dark'); follow(); show(); };
+  $('#budget').onclick = () => go('ledger');
+  for (const one of $$('#nav button')) one.onclick = () => go(one.dataset.go);
+  whenGone(() => { if (!S.gone) { S.gone = true; if (S.view) show(); } });
+  whenChanged(() => S.view && show());
+  try { await loadSession(); } catch (error) {
+    return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? 'This page needs the address that the studio printed, with its token.' : error.message })));
+  }
+  if (S.session.mode === 'edit' && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
+  addEventListener('hashchange', arrive);
+  let wide = innerWidth, resized;
+  addEventListener('resize', () => { if (innerWidth !== wide) { wide = innerWidth; clearTimeout(resized); resized = setTimeout(show, 100); } });
+  await arrive();
+  root.dataset.ready = 'yes';
+};
+begin();
