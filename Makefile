@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy studio-page test-studio docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,19 @@ quick: $(VENV)/.dev  ## run the tests that take no time
 
 test-engines: $(VENV)/.engines  ## the same counts from DuckDB, PostgreSQL and Spark, as far as they are installed
 	@$(BIN)/python -m pytest -q tests/records/test_engines.py
+
+TOOLS := $(VENV)/page-tools
+
+$(TOOLS)/.made: Makefile
+	@echo "==> adding what builds and checks the studio's page (node and npm needed, once)"
+	@npm install --silent --no-save --no-package-lock --prefix $(TOOLS) esbuild@0.28.2 axe-core@4.14.0
+	@touch $@
+
+studio-page: $(TOOLS)/.made  ## build the studio's page from its modules, after a change of them
+	@$(PYTHON) .ci/page.py $(TOOLS)/node_modules/.bin/esbuild
+
+test-studio: $(VENV)/.dev $(TOOLS)/.made  ## the studio in a browser (Debian: apt-get install chromium), its server and its security
+	@DPHIST_PAGE_TOOLS=$(CURDIR)/$(TOOLS) $(BIN)/python -m pytest -q tests/studio
 
 LOWEST := .venv-lowest
 

@@ -201,7 +201,7 @@ export const spending = (box, o) => {
   const top = 1.1 * Math.max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
   const stairs = points => points.map(([t, v], i) => `${i ? 'H' : 'M'}${x(t)}${i ? 'V' : ' '}${y(v)}`).join('');
   upwards(svg, y, 0, top, width, m, v => String(+v.toPrecision(3)));
-  const parts = Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { hour: '2-digit', minute: '2-digit' } : span > 6e10 ? { year: 'numeric' } : span > 8e9 ? { month: 'short', year: 'numeric' } : { day: 'numeric', month: 'short' };
+  const parts = Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
   for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : '' : 'start')); }
   if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'cap'), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', 'tbad'));
   const d = `${stairs([[t0, 0], ...o.points])}H${x(o.until)}`;

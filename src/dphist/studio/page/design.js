@@ -1,6 +1,6 @@
 // Design: sentences with holes that make the plan file.
 import { ARROWS, drag, ruler } from './charts.js';
-import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, words } from './dom.js';
+import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, select, words } from './dom.js';
 import { change, go, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 
@@ -13,10 +13,10 @@ let open, tab = 'words', more = false;
 const typed = text => { const t = text.trim(); return t === '' ? null : isFinite(t) ? Number(t) : t; };
 const wrong = path => (S.check?.problems || []).filter(one => one.path === path || one.path?.startsWith(path + '.'));
 const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', q.suggestion));
-const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad && 'true', autocomplete: 'off', spellcheck: 'false', oninput: e => change(() => set(e.target.value)) });
-const pick = (k, options, value, aria, set) => h('select.f', { k, aria, onchange: e => change(() => set(e.target.value), 0) }, options.map(([v, text = v]) => h('option', { value: v || undefined, selected: v === (value || '') }, text)));
-const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, v => set(none === v ? '' : v));
-const labels = (k, value, aria, set) => h('textarea.f', { rows: Math.min(7, Math.max(2, [value].flat().length)), k, aria, spellcheck: 'false', value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
+const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad && 'true', oninput: e => change(() => set(e.target.value)) });
+const pick = (k, options, value, aria, set, cls = '.f') => select(cls, k, aria, options, value || '', v => change(() => set(v), 0));
+const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, set);
+const labels = (k, value, aria, set) => h('textarea.f', { rows: Math.min(7, Math.max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
 
 // The kinds of bins: the words of the plan file, and the holes of the sentence.
 const KINDS = { whole: 'Whole numbers', equal: 'Equal widths', log: 'Log scale', time: 'Time', labels: 'Labels', edges: 'Own edges' };
@@ -64,10 +64,10 @@ const card = name => {
 };
 const advanced = (name, one, info) => {
   const field = (label, help, control) => h('label.fld', label, control, h('small', help)), methods = S.session.methods, about = methods.find(m => m.name === (one.method || info?.method));
-  const select = (key, names, value) => h('select', { k: `${name}.${key}`, onchange: e => change(() => { one[key] = e.target.value; }, 0) }, names.map(v => h('option', { selected: v === value }, v)));
+  const list = (key, names, value) => pick(`${name}.${key}`, names.map(v => [v]), value, '', v => { one[key] = v; }, '');
   return h('details.adv', { open: more, ontoggle: e => { more = e.target.open; } }, h('summary', { k: name + '.adv' }, 'Advanced: method ', h('b', one.method || 'auto'), ', workload ', h('b', one.workload || 'points'), info && [', intervals ', h('b', info.intervals)], '.'),
-    h('div.grid3', field('Workload', words('workload'), select('workload', S.session.workloads, one.workload || 'points')),
-      field('Method', about?.summary || 'All methods give the same privacy. They differ in their error.', select('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
+    h('div.grid3', field('Workload', words('workload'), list('workload', S.session.workloads, one.workload || 'points')),
+      field('Method', about?.summary || 'All methods give the same privacy. They differ in their error.', list('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
       field('Records per person', 'In this histogram. The noise grows in proportion.', h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: e => change(() => { one.max_contributions = typed(e.target.value); }) }))));
 };
 const look = one => dialog('A small paid look', close => {
@@ -94,13 +94,13 @@ const shares = () => {
   const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; cell.children[1]?.setAttribute('aria-valuenow', parts[i]); cell.children[1]?.setAttribute('aria-valuetext', `${names[i]} ${parts[i]} percent`); });
   bar.append(...cells);
   paint();
-  return [bar, h('p.hint', `The shares add up to 100 % of the plan’s epsilon ${S.plan.epsilon}. `, link('Divide equally', () => change(even, 0)))];
+  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)))];
 };
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
   return h('aside.panel.pad.sticky', { aria: 'The plan' }, choice('The plan as', [['words', 'In words'], ['toml', 'Plan file'], ['cli', 'Shell'], ['py', 'Python']], tab, next => { tab = next; redraw(); }),
     h('div.words', S.check?.problems.length > 0 && h('p.why', it ? 'This is the last plan that was complete. It stays in force.' : 'The plan is not complete yet.'),
-      it && [code ? h('pre', { tabindex: 0 }, code) : [it.words.map(t => h('p', t)), h('p.hint', 'This becomes the methods section of the report.')], h('div.row', button('Copy', () => copy(code || it.words.join('\n\n'))), h('span.hint', 'Always exactly what this page does.'))]));
+      it && [code ? h('pre', { tabindex: 0 }, code) : [it.words.map(t => h('p', t)), words('methods')], h('div.row', button('Copy', () => copy(code || it.words.join('\n\n'))), words('exact'))]));
 };
 const add = names => {
   const free = S.columns.find(c => c.name !== S.plan.unit && !names.some(n => S.plan.histograms[n].column === c.name)) || S.columns[0] || { name: 'column' };

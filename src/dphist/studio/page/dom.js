@@ -2,17 +2,17 @@
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-const isProps = x => x?.constructor === Object, real = x => x !== null && x !== undefined && x !== false && x !== '';
+const isProps = x => x?.constructor === Object, real = x => x || x === 0;
 const build = (node, [first, ...rest]) => {
   const props = isProps(first) ? first : {};
   for (const [name, value] of Object.entries(props)) {
-    if (!real(value)) continue;
+    if (!real(value) && !(name === 'value' && value === '')) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else if (name === 'css') for (const key in value) node.style.setProperty(key, value[key]);
     else if (name === 'value' && node.tagName !== 'OPTION') node.value = value;
     else node.setAttribute(name === 'aria' ? 'aria-label' : name === 'k' ? 'data-k' : name, value === true ? '' : value);
   }
-  node.append(...[isProps(first) ? [] : [first], rest].flat(Infinity).flatMap(x => x instanceof NodeList ? [...x] : [x]).filter(real));
+  node.append(...[isProps(first) ? [] : [first], rest].flat(Infinity).filter(real));
   return node;
 };
 // h('p.hint', {props}, children): props may be left out; `aria` is the label, `k` names what keeps the focus.
@@ -20,6 +20,8 @@ export const h = (what, ...rest) => {
   const [tag, ...classes] = what.split('.'), node = document.createElement(tag);
   if (classes.length) node.className = classes.join(' ');
   if (tag === 'button') node.type = 'button';
+  if (tag === 'input') node.autocomplete = 'off';
+  node.spellcheck = false;
   return build(node, rest);
 };
 export const s = (tag, ...rest) => build(document.createElementNS('http://www.w3.org/2000/svg', tag), rest);
@@ -29,7 +31,7 @@ export const icon = (name, cls = '') => s('svg', { class: 'ic ' + cls, viewBox: 
 export const words = (name, values) => {
   const passage = document.importNode($('#words').content.getElementById(name), true);
   for (const slot of $$('slot', passage)) slot.replaceWith(...[values[slot.name]].flat(Infinity).filter(real));
-  return passage.childNodes;
+  return [...passage.childNodes];
 };
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
@@ -38,6 +40,7 @@ export const panel = (title, ...children) => h('section.panel.pad', title && h('
 export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length > 0 && h('div.row', ...actions));
 export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));
 
+export const select = (cls, k, aria, options, value, set) => h('select' + cls, { k, aria, onchange: e => set(e.target.value) }, options.map(([v, text = v]) => h('option', { value: v, selected: v === value }, text)));
 // One of several, as buttons or as tabs; arrows move between tabs.
 export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (tabs || 'seg'), { role: tabs ? 'tablist' : 'group', aria: label, onkeydown: event => {
   const d = tabs && { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = options.findIndex(o => o[0] === chosen);
@@ -69,7 +72,7 @@ export const dialog = (title, fill, wide) => new Promise(resolve => {
   $('[autofocus]', box)?.focus();
 });
 export const ask = (title, value, yes) => dialog(title, close => {
-  const input = h('input', { value, aria: title, autofocus: true, spellcheck: 'false' });
+  const input = h('input', { value, aria: title, autofocus: true });
   return [input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
 });
 export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast('The browser did not allow copying: select the text.'));
@@ -81,5 +84,5 @@ export const rough = n => !known(n) ? '–' : Math.abs(n) >= 10 ? count(+n.toPre
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
 export const eps = text => { const v = number(text), short = +v.toPrecision(6); return Math.abs(v - short) < 1e-12 ? String(short) : '≈ ' + +v.toPrecision(3); };
 export const percent = x => known(x) ? (100 * x).toFixed(x > 0.1 ? 0 : 1) + ' %' : '–';
-export const few = (n, one, many = one + 's') => (['no', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten', 'eleven', 'twelve'][n] || count(n)) + ' ' + (n === 1 ? one : many);
-export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleDateString('en-GB', { day: 'numeric', month: time ? 'long' : 'short', year: 'numeric' }) + (time ? ' at ' + at.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' }) : ''); };
+export const few = (n, one, many = one + 's') => ('no one two three four five six seven eight nine ten eleven twelve'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
+export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

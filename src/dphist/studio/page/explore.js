@@ -1,7 +1,7 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, post } from './api.js';
 import { histogram, multiples, spanned, spark } from './charts.js';
-import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, table, toast, words } from './dom.js';
+import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, select, table, toast, words } from './dom.js';
 import { attempt, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
@@ -34,7 +34,7 @@ const reads = () => {
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range);
   box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || String(+q.value.toPrecision(3)).replace('-', '−'))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
-    h('div.hint.full', answer.joint ? 'You may look at many ranges and pick the striking one: this interval still holds.' : 'This interval holds for one range chosen beforehand. If you look at many, use “All at once”.', answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
+    h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
 const rows = () => {
@@ -74,11 +74,11 @@ export default {
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
       h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % band, ${joint ? 'for all bins at once' : 'for each bin on its own'}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
-      grid && h('div.row.small', 'Rows from ', [0, 1].map(w => h('select.f', { k: 'gr' + w, aria: w ? 'Last row of the range' : 'First row of the range', onchange: e => { range[w] = +e.target.value; range.sort((a, b) => a - b); redraw(); query(); } }, Array.from({ length: it.axes[0].n }, (_, i) => h('option', { value: String(i), selected: i === range[w] }, named(i)))))), h('div.read', { id: 'xread' })),
+      grid && h('div.row.small', 'Rows from ', [0, 1].map(w => select('.f', 'gr' + w, w ? 'Last row of the range' : 'First row of the range', Array.from({ length: it.axes[0].n }, (_, i) => [i, named(i)]), range[w], v => { range[w] = +v; range.sort((a, b) => a - b); redraw(); query(); }))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
     h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
-      h('aside.stack', panel('Download', h('div.row', ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, title: null, level: 0.95, joint }, 'release.' + f)), 'tiny'))), h('p.hint', words('tables'))),
-        it.negatives > 0 && panel('Why are some numbers negative?', h('p.small', words('negatives'))),
+      h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, level: 0.95, joint }, 'release.' + f)), 'tiny')) })),
+        it.negatives > 0 && panel('', words('negatives')),
         it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', String(b)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + '. '), b)))))];
   },
   drawn() {

@@ -1,7 +1,7 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
 import { post, stream } from './api.js';
 import { between, crossing, errors, histogram, multiples, spanned, strip } from './charts.js';
-import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, table, words } from './dom.js';
+import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, select, table, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
@@ -54,7 +54,7 @@ const spot = () => ({ ...parts.old, ...parts });
 const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
   const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
-  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? `Drag on the chart to read another range. The band holds for all ${count(axis().n)} bins at once, in 95 of 100 releases.` : 'Drag on the chart to read another range. The band holds nine in ten outcomes of each bin.'));
+  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
@@ -79,14 +79,16 @@ const equation = () => {
   const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[e?.queries] || 'An answer';
   const after = Math.round(o?.after ?? 50);
   return h('section.panel', { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(!parts.error && !parts.failed) },
-    h('div.eq', h('div.wide', h('h2', `${what} of ${S.hist} may be off by about`), h('p.big', h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), h('small', 'records')), h('p.hint', e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated')), h('div.ar', { 'aria-hidden': 'true' }, '→'),
-      h('div', h('h2', 'That costs'), h('p.big.c-plan', h('small.c-plan', 'ε'), h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) })), h('p.hint', `of the whole plan; ${S.hist} gets ${eps(S.good.histograms[S.hist].epsilon)}`)), h('div.ar', { 'aria-hidden': 'true' }, '→'),
-      h('div', h('h2', 'And leaves'), h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', `of ${eps(b.limit)}`)), h('p.hint', p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : `for all later releases of the dataset ${b.dataset}` : 'There is no limit yet: the ledger is made with the first publication.')),
-      h('div.wide.odds', h('h2', `What a stranger can learn about one ${unit}`), h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), o && h('p.small', words('odds', { unit, after: String(after), earlier: o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))] })))),
-    h('div.sl', h('input', { type: 'range', id: 'sl', k: 'sl', min: Math.log(0.01), max: Math.log(10), step: 0.01, value: Math.log(number(S.good.epsilon)), aria: 'Epsilon of the plan', 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }), h('div.ticks', h('span', 'more privacy'), h('span', 'more precision'))));
+    words('equation', {
+      what, hist: S.hist, unit, own: eps(S.good.histograms[S.hist].epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
+      eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) }),
+      left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
+      dots: h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), odds: o && words('odds', { unit, after, earlier: o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))] }),
+      slider: h('input', { type: 'range', id: 'sl', k: 'sl', min: Math.log(0.01), max: Math.log(10), step: 0.01, aria: 'Epsilon of the plan', value: Math.log(number(S.good.epsilon)), 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }),
+    }));
 };
 const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
-  h('select.f', { k: 'shape', aria: 'Shape', onchange: e => { S.guess.shape = e.target.value; drawing = false; keep(); redraw(); } }, [...S.session.shapes.map(x => [x.name, x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])].map(([v, t]) => h('option', { value: v, selected: v === S.guess.shape }, t))), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+  select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
 const help = () => h('p.hint.tip', { id: 'guess' }, words('guess'));
 const draw = () => {
   drawing = !drawing;
@@ -100,7 +102,7 @@ export default {
   async enter() { earlier = await releases(); redraw(); },
   leave() { stop(); asking?.abort(); clearInterval(player); key = ''; tried = ''; },
   view() {
-    if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet.', button('Back to the design', () => go('design'), 'pri')), note('plain', 'Say what to count first: the bins of a histogram, and epsilon.')];
+    if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet: say what to count first.', button('Back to the design', () => go('design'), 'pri'))];
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], most = Math.max(...w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),

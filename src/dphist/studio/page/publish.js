@@ -5,7 +5,7 @@ import { attempt, change, go, loadSession, purse, redraw, S, save } from './stat
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 
-let ready = null, done = null, fresh = false, phase = '';
+let ready = null, done = null, fresh = false;
 const id = () => ({ path: S.path, publish_token: ready.publish_token, plan_digest: ready.plan_digest });
 const prepare = again => attempt(async () => {
   ready = null;
@@ -14,68 +14,60 @@ const prepare = again => attempt(async () => {
   done = ready.state === 'published' ? ready.publication : null;
   S.published = !!done;
   redraw();
-  if (ready.state === 'running') watch();
+  if (ready.state === 'running') { await watch(now => S.view !== 'publish' || ['published', 'finishable', 'lost', 'new'].includes(now?.state)); if (S.view === 'publish') await prepare(); }
 });
-// After a lost answer: asks what became of it, never publishes again by itself.
-const watch = async () => {
-  for (;;) {
-    await new Promise(next => setTimeout(next, 500));
-    const now = await attempt(() => post('publish/state', id()));
-    if (!now || S.view !== 'publish') return;
-    phase = now.words;
-    const box = $('#phase');
-    if (box) box.textContent = phase;
-    if (['published', 'finishable', 'lost', 'new'].includes(now.state)) return now;
+// Says how far a publication is, until it ends; never publishes by itself.
+const watch = async isOver => {
+  for (let now; ready && !isOver(now) && !S.gone; await new Promise(next => setTimeout(next, 400))) {
+    now = await post('publish/state', id()).catch(() => null);
+    if (now && now.state !== 'new' && $('#phase')) $('#phase').textContent = `${now.words} Closing this tab is harmless.`;
   }
 };
 const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.dataset}”?`, close => {
-  const yes = h('button.btn.spend', { type: 'submit', disabled: true }, 'Publish'), no = button('Do not publish', () => close()), input = h('input', { id: 'cf', autocomplete: 'off', spellcheck: 'false', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== ready.phrase; } });
-  const status = h('p.small', { id: 'phase', role: 'status' });
+  const yes = h('button.btn.spend', { type: 'submit', disabled: true }, 'Publish'), no = button('Do not publish', () => close()), input = h('input', { id: 'cf', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== ready.phrase; } });
   yes.addEventListener('click', async () => {
     if (yes.disabled) return;
     yes.disabled = input.disabled = no.disabled = true;
-    status.textContent = 'Checking. Closing this tab is harmless: the same release is shown when you come back.';
     let over = false;
-    const look = setInterval(() => post('publish/state', id()).then(now => { if (!over && now.state !== 'new') status.textContent = `${now.words} Closing this tab is harmless.`; }, () => {}), 400);
+    watch(() => over);
     const answer = await attempt(() => post('publish', { ...id(), confirm: input.value.trim() }));
     over = true;
-    clearInterval(look);
     close();
     if (answer) { done = answer; fresh = !answer.again; S.published = true; await attempt(loadSession); redraw(); $('#main').focus(); } else { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
   });
-  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && `Afterwards ${eps(ready.left_after)} of ${eps(ready.limit)} is left for every later release, by anyone who uses this ledger.` }), input, status, h('div.row.end', no, yes)];
+  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && `Afterwards ${eps(ready.left_after)} of ${eps(ready.limit)} is left for every later release, by anyone who uses this ledger.` }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
 });
 const bar = () => {
   const p = purse();
-  if (!p) return h('p.hint', 'There is no ledger yet, or it has no limit: the first publication makes it.');
+  if (!p) return words('nolimit');
   const all = p.over ? p.spent + p.plan : p.limit, wide = v => ({ width: 100 * v / all + '%' }), part = (v, cls) => v > 0 && h('i.' + cls, { css: wide(v) }), key = (cls, name, v) => h('span', h('i.' + cls), name + ' ', h('b', +v.toPrecision(4)));
   return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part(p.spent, 'k-past'), part(Math.min(p.plan, p.left), 'k-plan'), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
     h('div.legend', key('k-past', 'Spent', p.spent), !S.published && key('k-plan', 'This plan', p.plan), p.over ? key('k-bad', 'Beyond the limit', p.plan - p.left) : key('k-left', S.published ? 'Left' : 'Left afterwards', p.after), h('span', 'Limit ', h('b', p.limit)))];
 };
+const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); });
 const named = (name, hint, right) => h('tr', h('td', h('span.row.name', swatch(name), h('span', h('b', name), h('br'), h('span.hint', hint)))), h('td.n', right));
 const published = () => {
   const it = done.publication || done, releases = it.releases;
   return [head(crumb(), 'Published', `Epsilon ${eps(done.charged ?? ready?.charge)} was charged once${done.entry ? `, as entry ${done.entry} of the ledger` : ''}${done.when ? `, on ${day(done.when, true)}` : ''}.`), !fresh && h('div.top18', note('plain', words('again'))),
     h('div.cols.side', h('div.stack', panel(few(releases.length, 'release').replace(/^./, c => c.toUpperCase()), table('.receipt', releases.map(r => named(r.name, r.path, link('Explore ' + r.name, () => go('explore', r.path)))))), panel(`The budget of “${ready?.dataset ?? S.plan.dataset}”`, bar())),
-      h('aside.stack', panel('Now hand it in', h('p.small', words('report')), h('div.row', button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), button('Explore first', () => go('explore', releases[0].path)))), panel('Once more?', h('p.small', 'The same plan is not published by accident. ', link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); })))))];
+      h('aside.stack', panel('', words('report', { make: button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), explore: button('Explore first', () => go('explore', releases[0].path)) })), panel('', words('more', { again: anew() }))))];
 };
 export default {
-  async enter() { phase = ''; if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
+  async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
   view() {
     if (done && S.published) return published();
-    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = 'Publishing reads the data once and charges the ledger once. It cannot be undone.', stuck = r && ['finishable', 'lost', 'running'].includes(r.state), e = number(r?.charge || S.plan.epsilon);
+    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && ['finishable', 'lost', 'running'].includes(r.state), e = number(r?.charge || S.plan.epsilon);
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
     const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
-      stuck && note(r.state === 'running' ? 'plain' : 'bad', h('span', { id: 'phase' }, phase || r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && link('Publish again as a new charge', async () => { await prepare(true); if (ready?.allowed) confirm(); })),
+      stuck && note(r.state === 'running' ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, one.file, 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
       !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())) })),
       h('div.row', h('button.btn.spend', { id: 'pub', disabled: !r.allowed || stuck, onclick: confirm }, `Publish and charge ε ${eps(r.charge)}`), button('Back to the error', () => go('foresee')))),
       h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 'bold')), h('span', c.message))))),
-        panel('What you promise', h('p.small', words('promise', { unit: r.unit, times: Math.exp(e).toFixed(2), now: after(e), all: after(e + number(r.spent || 0)), dataset: r.dataset }))),
-        panel('What you get', h('p.small', few(names.length, 'release file').replace(/^./, c => c.toUpperCase()) + ' in ', h('span.mono', r.folder), words('files')))))];
+        panel('', words('promise', { unit: r.unit, times: Math.exp(e).toFixed(2), now: after(e), all: after(e + number(r.spent || 0)), dataset: r.dataset })), panel('', words('files', { n: few(names.length, 'release file'), folder: r.folder }))))];
   },
 };

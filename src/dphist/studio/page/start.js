@@ -1,8 +1,8 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, ask, button, choice, count, day, dialog, eps, h, head, link, note, number, panel, table, words } from './dom.js';
-import { attempt, go, newPlan, openPlan, purse, redraw, S, setData } from './state.js';
+import { $, $$, ask, button, count, day, dialog, eps, h, head, link, note, number, panel, table, toast, words } from './dom.js';
+import { attempt, go, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
@@ -17,7 +17,8 @@ export const pickData = async () => {
   if (!data) return;
   let table = null;
   try { await post('columns', { data, table }); } catch (error) { table = await ask(error.message, '', 'Open'); if (!table) return; }
-  await setData(S.plan ? data : data, table);
+  const dir = S.plan ? S.path.split('/').slice(0, -1) : [], at = dir.join('/') + '/'; // the plan names its data from its own folder
+  await setData(data.startsWith(at) ? data.slice(at.length) : '../'.repeat(dir.length) + data, table);
   go('design');
 };
 // The releases beside the plan, newest first, then those of the folder.
@@ -25,10 +26,19 @@ export const releases = async () => {
   const folders = S.path ? [S.path.replace(/\.toml$/, ''), ''] : [''], found = await Promise.all(folders.map(under => post('files', { under }).then(a => a.files, () => [])));
   return found.flatMap(list => list.filter(f => f.kind === 'release').sort((a, b) => String(b.release.created).localeCompare(String(a.release.created))));
 };
-const card = (title, hint, onclick) => h('button.panel.hrow.card', { onclick, k: title }, h('span.grow', h('b', title), h('br'), h('span.hint', hint)), h('span.mute', { 'aria-hidden': 'true' }, '→'));
+const demo = () => attempt(async () => {
+  toast('Unpacking the flights. This takes a few seconds.');
+  const { plan } = await post('demo/open');
+  S.guess = { records: 336776, shape: 'smooth' };
+  if (await openPlan(plan)) go('design');
+});
 export const start = {
-  view: () => h('div.start', words('start'), h('div.gap', card('Open a data file or table', 'CSV, TSV, JSON lines, Parquet or a database in the folder you started in', async () => { S.plan = null; await pickData(); }), card('Open a plan', 'A plan file of this folder', pickPlan),
-    S.session.demo && card('Try it on 336,776 public flights', 'Nothing private, a ledger made for the purpose', () => attempt(async () => { const { plan } = await post('demo/open'); S.guess = { records: 336776, shape: 'smooth' }; if (await openPlan(plan)) go('design'); })))),
+  view: () => h('div.start', words('start')),
+  drawn() {
+    const cards = $$('.card');
+    [async () => { S.plan = null; await pickData(); }, pickPlan, demo].forEach((work, i) => { cards[i].onclick = work; });
+    cards[2].hidden = !S.session.demo;
+  },
 };
 let listed = [];
 export const folder = {
