@@ -6,7 +6,8 @@
     ├── UsageError            a wrong argument: epsilon, bins, range, method, workload    exit 2
     │   └── OutputError       a file that cannot be written                               exit 2
     ├── LedgerError           the ledger cannot be read or written                        exit 3
-    │   └── BudgetExceeded    a charge beyond the dataset's limit                         exit 3
+    │   ├── BudgetExceeded    a charge beyond the dataset's limit                         exit 3
+    │   └── AlreadyCharged    a charge whose token was charged before                     exit 3
     ├── DataError             records or counts that are not what they should be          exit 4
     │   └── ReleaseFileError  a release file that is damaged or not ours                  exit 4
     └── PrivacyError          what was asked for would break the guarantee                exit 5
@@ -27,6 +28,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AlreadyCharged",
     "BudgetExceeded",
     "DataError",
     "DphistError",
@@ -63,6 +65,14 @@ class LedgerError(DphistError):
 
 class BudgetExceeded(LedgerError):  # noqa: N818 - the name is the event
     """The charge is larger than what the dataset has left; nothing was charged."""
+
+
+class AlreadyCharged(LedgerError):  # noqa: N818 - the name is the event
+    """What was to be charged once was charged before; nothing was charged again."""
+
+    def __init__(self, message: str, number: int = 0) -> None:
+        super().__init__(message)
+        self.number = number  # of the entry
 
 
 class DataError(DphistError, ValueError):

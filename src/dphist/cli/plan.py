@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
+from dphist.planning.once import file_names, save
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
 
@@ -211,24 +211,12 @@ def _unit(publication: Publication) -> str:
     return unit_words(next(iter(plans)).unit, max(plan.max_contributions for plan in plans))
 
 
-def _files(publication: Publication) -> dict[str, str]:
-    """Return the name of each release's file: JSON, and Parquet where groups have too many values for it."""
-    from dphist.planning.grouped import GroupedPlan
-    from dphist.release.grouped_files import MOST_IN_JSON
-
-    def ending(plan: Plan) -> str:
-        many = isinstance(plan, GroupedPlan) and sum(plan.hierarchy.sizes) * plan.domain.n > MOST_IN_JSON
-        return "parquet" if many else "json"
-
-    return {name: f"{name}.{ending(plan)}" for name, plan in publication.plans.items()}
-
-
 def _check_places(publication: Publication, source: str, account: Path, folder: Path, *, named: bool) -> None:
     """Refuse a folder that is there already if it was named, or in which nothing could be written."""
     check_folder(folder.parent)
     if named and (folder.exists() or folder.is_symlink()):
         raise OutputError(f"{folder} exists; name a new folder for the releases.")
-    places = {f"the file of {name!r},": folder / file for name, file in _files(publication).items()}
+    places = {f"the file of {name!r},": folder / file for name, file in file_names(publication).items()}
     check_apart(source, account, places)
 
 
@@ -246,15 +234,14 @@ def _save_or_rescue(publication: Publication, releases: Mapping[str, Any], folde
     Returns:
         Their folder, and whether that is where it was meant to be.
     """
-    files = _files(publication)
     try:
-        return _save(releases, files, folder), True
+        return save(publication, releases, folder), True
     except (DphistError, OSError) as error:
         why = (
             str(error) if isinstance(error, DphistError) else f"{folder} cannot be written: {error.strerror}."
         )
         try:
-            rescue = _save(releases, files, Path(tempfile.mkdtemp(prefix="dphist-")) / folder.name)
+            rescue = save(publication, releases, Path(tempfile.mkdtemp(prefix="dphist-")) / folder.name)
         except (DphistError, OSError):
             for made in releases.values():
                 show(made.to_json())
@@ -266,27 +253,6 @@ def _save_or_rescue(publication: Publication, releases: Mapping[str, Any], folde
             f"that would be charged again. Move them: {move}"
         )
         return rescue, False
-
-
-def _save(releases: Mapping[str, Any], files: Mapping[str, str], folder: Path) -> Path:
-    """Write all releases into a folder beside, and give it its name in one step; return the name it got."""
-    from dphist.release import fresh_name
-
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        whole = beside / folder.name  # made with the usual rights, other than the folder around it
-        whole.mkdir()
-        for name, made in releases.items():
-            made.save(whole / files[name])
-        while True:
-            target = fresh_name(folder)
-            try:
-                return whole.rename(target)
-            except OSError:
-                if not target.exists():
-                    raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:
@@ -319,7 +285,7 @@ def _facts(publication: Publication) -> dict[str, Any]:
                 "bins": plan.domain.n,
                 "method": plan.pipeline.name,
                 "unit": unit_words(plan.unit, plan.max_contributions),
-                "file": _files(publication)[name],
+                "file": file_names(publication)[name],
             }
             for name, plan in publication.plans.items()
         },

@@ -592,6 +592,8 @@ def _publish_together(
     dataset: str,
     data: Any,
     name: str,
+    token: str,
+    say: Callable[[str], None],
 ) -> dict[str, Release]:
     """Charge once for several histograms of the same people, then draw each with its share.
 
@@ -623,7 +625,9 @@ def _publish_together(
         what=f"{_source(data)}: {', '.join(plans)}",
         purpose="publication",
         unit=max(counts, key=lambda held: held.sensitivity).unit,
+        token=token,
     )
+    say("drawing")
     paid = [charge.take(share, key) for key, share in shares.items()]
     curators = [Curator(held, part) for held, part in zip(counts, paid, strict=True)]
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -111,6 +111,8 @@ class Publication:
         *,
         ledger: LedgerLike | str | os.PathLike[str] | None = None,
         dataset: str | None = None,
+        token: str = "",
+        progress: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Count the records in one pass, charge the ledger once, and publish all histograms.
 
@@ -124,18 +126,24 @@ class Publication:
             data: the records, as in ``Plan.release``; by default those that the publication names.
             ledger: the ledger, as in ``Plan.release``; by default that of the publication.
             dataset: the name of the dataset in the ledger; by default that of the publication.
+            token: a name for this publication: the ledger charges it once, and refuses it afterwards.
+            progress: called with the step that begins: preparing, counting, charging, drawing.
         """
         from dphist import records
 
         source = self._source(data)
         whose = self.dataset if dataset is None else dataset
         book = open_ledger(self.ledger if ledger is None else ledger, durable=lasts(source))  # type: ignore[arg-type]
+        say = progress or (lambda step: None)
+        say("preparing")
         book.check(self.budget, dataset=whose)
         self.prepare()
+        say("counting")
         counts = records.count_together(source, self._tallies, **self._reading)
         if isinstance(book, UnmadeLedger):
             book = book.make()
-        return _publish_together(self.plans, counts, book, whose, source, self.name)
+        say("charging")
+        return _publish_together(self.plans, counts, book, whose, source, self.name, token, say)
 
     def check_fit(self, data: Any = None) -> None:
         """Raise what ``release`` would raise about the names and types of columns; reads no record.

