@@ -34,7 +34,6 @@ from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
-from dphist.planning.once import file_names, save
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
 
@@ -211,12 +210,24 @@ def _unit(publication: Publication) -> str:
     return unit_words(next(iter(plans)).unit, max(plan.max_contributions for plan in plans))
 
 
+def _files(publication: Publication) -> dict[str, str]:
+    from dphist.planning.once import file_names
+
+    return file_names(publication)
+
+
+def _save(publication: Publication, releases: Mapping[str, Any], folder: Path) -> Path:
+    from dphist.planning.once import save
+
+    return save(publication, releases, folder)
+
+
 def _check_places(publication: Publication, source: str, account: Path, folder: Path, *, named: bool) -> None:
     """Refuse a folder that is there already if it was named, or in which nothing could be written."""
     check_folder(folder.parent)
     if named and (folder.exists() or folder.is_symlink()):
         raise OutputError(f"{folder} exists; name a new folder for the releases.")
-    places = {f"the file of {name!r},": folder / file for name, file in file_names(publication).items()}
+    places = {f"the file of {name!r},": folder / file for name, file in _files(publication).items()}
     check_apart(source, account, places)
 
 
@@ -235,13 +246,13 @@ def _save_or_rescue(publication: Publication, releases: Mapping[str, Any], folde
         Their folder, and whether that is where it was meant to be.
     """
     try:
-        return save(publication, releases, folder), True
+        return _save(publication, releases, folder), True
     except (DphistError, OSError) as error:
         why = (
             str(error) if isinstance(error, DphistError) else f"{folder} cannot be written: {error.strerror}."
         )
         try:
-            rescue = save(publication, releases, Path(tempfile.mkdtemp(prefix="dphist-")) / folder.name)
+            rescue = _save(publication, releases, Path(tempfile.mkdtemp(prefix="dphist-")) / folder.name)
         except (DphistError, OSError):
             for made in releases.values():
                 show(made.to_json())
@@ -285,7 +296,7 @@ def _facts(publication: Publication) -> dict[str, Any]:
                 "bins": plan.domain.n,
                 "method": plan.pipeline.name,
                 "unit": unit_words(plan.unit, plan.max_contributions),
-                "file": file_names(publication)[name],
+                "file": _files(publication)[name],
             }
             for name, plan in publication.plans.items()
         },

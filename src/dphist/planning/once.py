@@ -30,8 +30,7 @@ from dphist.planning.plan import Plan
 from dphist.planning.plan_files import text_of
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Entry, LedgerLike
-from dphist.release import fresh_name, load
-from dphist.release.grouped_files import MOST_IN_JSON
+from dphist.release import fresh_name, grouped_files, load
 
 try:
     import fcntl
@@ -156,7 +155,7 @@ def file_names(publication: Publication) -> dict[str, str]:
     """Return the name of each release's file: JSON, and Parquet where groups have too many values for it."""
 
     def ending(plan: Plan) -> str:
-        many = isinstance(plan, GroupedPlan) and plan.size > MOST_IN_JSON
+        many = isinstance(plan, GroupedPlan) and plan.size > grouped_files.MOST_IN_JSON
         return "parquet" if many else "json"
 
     return {name: f"{name}.{ending(plan)}" for name, plan in publication.plans.items()}
