@@ -30,7 +30,17 @@ from dphist._common import __version__ as __version__
 
 if TYPE_CHECKING:
     from dphist import errors, kernels, steps
-    from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable, workload
+    from dphist.domain import (
+        Addresses,
+        Categories,
+        Codes,
+        Domain,
+        Instants,
+        Integers,
+        Regular,
+        Variable,
+        workload,
+    )
     from dphist.domain.groups import Groups
     from dphist.methods.catalogue import CATALOGUE
     from dphist.methods.pipeline import Pipeline, Split
@@ -42,15 +52,17 @@ if TYPE_CHECKING:
     from dphist.planning.preview import Preview
     from dphist.planning.publication import Publication
     from dphist.privacy.ledger import Ledger, MemoryLedger
-    from dphist.release import Estimate, Estimates, Release, load
+    from dphist.release import Estimate, Estimates, Release, SparseRelease, load
     from dphist.reports.page import report
 
 # The module of each public name. Names are looked up when first used, so that `import dphist` stays fast.
 _HOME = {
+    "Addresses": "domain",
     "Advice": "planning.advise",
     "Bounds": "planning.bounds",
     "CATALOGUE": "methods.catalogue",
     "Categories": "domain",
+    "Codes": "domain",
     "Domain": "domain",
     "Estimate": "release",
     "Estimates": "release",
@@ -66,6 +78,7 @@ _HOME = {
     "Publication": "planning.publication",
     "Regular": "domain",
     "Release": "release",
+    "SparseRelease": "release",
     "Split": "methods.pipeline",
     "Variable": "domain",
     "advise": "planning.advise",
@@ -87,9 +100,11 @@ _MODULES = {
 
 __all__ = [
     "CATALOGUE",
+    "Addresses",
     "Advice",
     "Bounds",
     "Categories",
+    "Codes",
     "Domain",
     "Estimate",
     "Estimates",
@@ -105,6 +120,7 @@ __all__ = [
     "Publication",
     "Regular",
     "Release",
+    "SparseRelease",
     "Split",
     "Variable",
     "advise",

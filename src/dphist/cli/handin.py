@@ -28,12 +28,12 @@ def export(
     .xlsx file has the methods on a second sheet. dphist query answers from the table as from the release, as
     long as its metadata (TABLE-metadata.json, CSVW) stay beside it.
     """
-    from dphist.release import load
     from dphist.release.export import export as write
     from dphist.release.export import metadata_of
+    from dphist.release.files import load_dense
     from dphist.reports.published import published
 
-    loaded = load(release)
+    loaded = load_dense(release)
     check_writable(table, TABLES)
     for place in (table, metadata_of(table)):
         _check_place(place, [release], overwrite=overwrite)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dphist.domain.addresses import Addresses
 from dphist.domain.axes import (
     MAX_BINS,
+    MOST_BINS,
     Categories,
     Integers,
     Outside,
@@ -13,6 +15,7 @@ from dphist.domain.axes import (
     cut,
     shown,
 )
+from dphist.domain.codes import Codes
 from dphist.domain.declare import KEYS, declaration, declared_axis, make_axis
 from dphist.domain.domain import Axis, Domain, clock_zone
 from dphist.domain.instants import NEEDS_ZONE, Instants
@@ -20,9 +23,12 @@ from dphist.domain.instants import NEEDS_ZONE, Instants
 __all__ = [
     "KEYS",
     "MAX_BINS",
+    "MOST_BINS",
     "NEEDS_ZONE",
+    "Addresses",
     "Axis",
     "Categories",
+    "Codes",
     "Domain",
     "Instants",
     "Integers",

@@ -24,7 +24,8 @@ from dphist.domain.groups import frozen
 from dphist.errors import PrivacyError, UsageError
 
 Outside: TypeAlias = Literal["drop", "clip"]
-MAX_BINS = 1 << 27  # sanity limit: counts of 2**27 bins take 1 GiB
+MAX_BINS = 1 << 27  # what is held bin by bin: counts of 2**27 bins take 1 GiB
+MOST_BINS = 1 << 62  # what is held by the bins that are not empty; a number of a bin fits int64
 _OTHER, _NULL = "(other)", "(null)"  # what these bins are called if they have no other name
 _FEW = 3  # up to this many values are written by hand; more could be records passed by mistake
 
@@ -146,7 +147,6 @@ class Integers:
             raise UsageError(f"an integer range must increase: {low} is above {high}.")
         if max(abs(low), abs(high)) > 1 << 53:
             raise UsageError("integer ends must lie within -2**53 and 2**53.")
-        check_size(self.n)
 
     @property
     def n(self) -> int:
@@ -155,6 +155,7 @@ class Integers:
     @cached_property
     def edges(self) -> NDArray[np.float64]:
         """The edges, each integer standing for the half-open unit that starts at it."""
+        refuse_to_list(self.n)
         return frozen(np.arange(self.low, self.high + 2, dtype=np.float64))
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
@@ -171,7 +172,11 @@ class Integers:
         return {"kind": self.kind, "low": self.low, "high": self.high}
 
     def names(self) -> list[str]:
+        refuse_to_list(self.n)
         return [str(v) for v in range(self.low, self.high + 1)]
+
+    def name(self, bin: int) -> str:
+        return str(self.low + bin)
 
 
 @dataclass(frozen=True)
@@ -301,10 +306,19 @@ def as_number(value: object, name: str, *, quote: bool = True) -> float:
     return number
 
 
-def check_size(n: int) -> None:
-    """Refuse more bins than fit in memory."""
+def check_size(n: int, most: int = MAX_BINS) -> None:
+    """Refuse more bins than fit in memory, or in the numbers of bins."""
+    if n > most:
+        raise UsageError(f"{n} bins are more than the {most} this package handles; use fewer.")
+
+
+def refuse_to_list(n: int) -> None:
+    """Refuse to write out the bins of an axis one by one where they are too many for that."""
     if n > MAX_BINS:
-        raise UsageError(f"{n} bins are more than the {MAX_BINS} this package handles; use fewer.")
+        raise UsageError(
+            f"{n:,} bins are too many to write out one by one: ask for sums, or for one row per group "
+            "(to_pandas)."
+        )
 
 
 def _check_edges(edges: NDArray[np.float64]) -> None:

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dphist.domain.addresses import Addresses
 from dphist.domain.axes import (
     Categories,
     Integers,
@@ -37,6 +38,7 @@ from dphist.domain.axes import (
     refuse_column,
     shown,
 )
+from dphist.domain.codes import Codes
 from dphist.domain.domain import Axis
 from dphist.domain.instants import Instants
 from dphist.errors import PrivacyError, UsageError, did_you_mean
@@ -48,9 +50,14 @@ _TAKES = {  # the key that decides, and what goes with it
     "log": ("bins",),
     "every": ("range",),
     "categories": ("other", "null"),
+    "addresses": ("prefix",),
+    "codes": (),
     "bins": ("range",),
 }
-KEYS = ("bins", "range", "every", "integers", "log", "categories", "other", "null", "timezone")
+KEYS = (
+    *("bins", "range", "every", "integers", "log", "categories", "other", "null"),
+    *("addresses", "prefix", "codes", "timezone"),
+)
 _OFF_THE_DATA = ("auto", "min", "max", "data")
 
 
@@ -82,8 +89,11 @@ def declared_axis(declaration: Mapping[str, Any], spell: Spell = in_python) -> A
     for key in given:
         if key not in (kind, *_TAKES[kind], "timezone"):
             _refuse_beside(key, kind, spell)
-    make = {"integers": _integers, "log": _log, "every": _steps, "categories": _labels, "bins": _bins}[kind]
-    return make(given, spell)
+    make: dict[str, Callable[[dict[str, Any], Spell], Axis]] = {
+        **{"integers": _integers, "log": _log, "every": _steps, "categories": _labels, "bins": _bins},
+        **{"addresses": _addresses, "codes": _codes},
+    }
+    return make[kind](given, spell)
 
 
 def make_axis(bins: Any, range: Any = None) -> Axis:
@@ -105,6 +115,10 @@ def declaration(axis: Axis) -> dict[str, Any]:
         return {"bins": axis.bins, "range": [axis.lo, axis.hi]}
     if isinstance(axis, Integers):
         return {"integers": [axis.low, axis.high]}
+    if isinstance(axis, Addresses):
+        return {"addresses": axis.network, "prefix": axis.prefix}
+    if isinstance(axis, Codes):
+        return {"codes": axis.pattern}
     if isinstance(axis, Categories):
         names = axis.names()
         at = len(axis.labels)
@@ -176,6 +190,8 @@ def _refuse_beside(key: str, kind: str, spell: Spell) -> None:
             f"{spell('other')} and {spell('null')} name bins beside those of {spell('categories')}; "
             "leave them out, or declare labels."
         )
+    if key == "prefix":
+        raise UsageError(f"{spell('prefix')} goes with {spell('addresses')}; leave it out.")
     raise UsageError(f"{spell(key)} and {spell(kind)} each say what the bins are; leave one out.")
 
 
@@ -223,6 +239,19 @@ def _bins(given: dict[str, Any], spell: Spell) -> Axis:
 def _integers(given: dict[str, Any], spell: Spell) -> Axis:
     ends = _ends(given["integers"], "integers", spell)
     return Integers(*(as_int(end, f"an end of {spell('integers')}") for end in ends))
+
+
+def _addresses(given: dict[str, Any], spell: Spell) -> Axis:
+    if "prefix" not in given:
+        raise UsageError(
+            f"{spell('addresses')} needs {spell('prefix')}, how many digits of an address a bin shares, such "
+            f"as {spell('prefix', 24)}."
+        )
+    return Addresses(given["addresses"], as_int(given["prefix"], spell("prefix")))
+
+
+def _codes(given: dict[str, Any], spell: Spell) -> Axis:
+    return Codes(given["codes"])
 
 
 def _log(given: dict[str, Any], spell: Spell) -> Axis:

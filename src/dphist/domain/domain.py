@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphist.domain.axes import Categories, Integers, Regular, Variable, check_size
+from dphist.domain.addresses import Addresses
+from dphist.domain.axes import MAX_BINS, MOST_BINS, Categories, Integers, Regular, Variable, check_size
+from dphist.domain.codes import Codes
 from dphist.domain.instants import Instants, time_zone
 from dphist.errors import UsageError
 
-Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants
+Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants | Addresses | Codes
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Domain:
         object.__setattr__(self, "axes", axes)
         if not 1 <= len(axes) <= 2:
             raise UsageError(f"a domain has one or two axes, not {len(axes)}.")
-        check_size(self.n)
+        check_size(self.n, MOST_BINS)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,6 +42,11 @@ class Domain:
     @property
     def n(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many bins to hold a number for each: public, like the domain."""
+        return self.n > MAX_BINS
 
     @property
     def axis(self) -> Axis:
@@ -71,6 +78,10 @@ def _axis_from_dict(described: dict[str, Any]) -> Axis:
         return Categories(tuple(described["labels"]), described["other"], described.get("null", False))
     if kind == "instants":
         return Instants(*(described[key] for key in ("start", "stop", "freq", "tz")))
+    if kind == "addresses":
+        return Addresses(described["network"], described["prefix"])
+    if kind == "codes":
+        return Codes(described["pattern"])
     raise UsageError(f"unknown kind of axis {kind!r}; this file may come from a later version.")
 
 

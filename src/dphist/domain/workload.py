@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import old_names, warn_renamed
-from dphist.domain import MAX_BINS, Domain, as_int, shown
+from dphist.domain import MAX_BINS, MOST_BINS, Domain, as_int, shown
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -384,6 +384,10 @@ def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
         raise UsageError("ranges have one axis, and this domain is a grid: use rectangles, or points.")
     if len(rest) > 2 * (name in _SAMPLED) or not all(number.isdecimal() for number in rest):
         raise UsageError(f"the workload {spec!r} is not understood; write 'points', or 'random:2000'.")
+    if n > MAX_BINS and not (name in ("points", "prefixes", "ranges") if name else True):
+        raise UsageError(
+            f"a workload over {n:,} bins is points, prefixes, ranges, or pairs of bins; not {name}."
+        )
     if name in _SAMPLED:
         first = shape if name == "rectangles" else n
         made = _SAMPLED[name](first, *map(int, rest[:1]), draw=int(rest[1]) if rest[1:] else 0)
@@ -418,8 +422,8 @@ def _shape(over: object, axes: int | None = None) -> tuple[int, ...]:
     shape = tuple(as_int(v, "a number of bins") for v in (over if isinstance(over, Sequence) else [over]))
     if len(shape) not in ((1, 2) if axes is None else (axes,)):
         raise UsageError(f"ranges need a domain of one axis and rectangles a grid of two, not {shape}.")
-    if min(shape) < 1 or math.prod(shape) > MAX_BINS:
-        raise UsageError(f"a workload is over 1 to {MAX_BINS} bins, not {shape}.")
+    if min(shape) < 1 or math.prod(shape) > MOST_BINS:
+        raise UsageError(f"a workload is over 1 to {MOST_BINS} bins, not {shape}.")
     return shape
 
 

@@ -125,7 +125,14 @@ def make_pipeline(method: str | Pipeline, domain: Domain, workload: Workload | N
         return method
     if not isinstance(method, str):
         raise UsageError(f"method must be a catalogue name or a Pipeline, not {shown(method)}.")
-    made = _auto(domain, workload) if method == "auto" else find(method).build(domain)
+    if domain.is_large or method.partition(":")[0] == "listed":
+        from dphist.methods.sparse import make_sparse
+
+        if method.partition(":")[0] not in ("auto", "listed"):
+            find(method)  # which knows near misses
+        made: Pipeline = make_sparse(ALIASES.get(method, method), domain, workload)
+    else:
+        made = _auto(domain, workload) if method == "auto" else find(method).build(domain)
     return replace(made, name=method)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from dphist.domain import Domain
 from dphist.errors import UsageError
 from dphist.methods.pipeline import Pipeline
+from dphist.methods.sparse import SparsePipeline
 from dphist.steps.estimate import GroupMeans, RoughMeans, WeightedMeans
 from dphist.steps.estimate.means import FineMeans
 from dphist.steps.partition import Singletons
@@ -67,7 +68,12 @@ def _refuse(wanted: int, need: str, way: str, instead: str) -> None:
 
 
 def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
-    """Return about how many bytes a release takes at its widest, counts included."""
+    """Return about how many bytes a release takes at its widest, counts included.
+
+    What a sparse one takes grows with the records, which are not public: it is not foretold.
+    """
+    if isinstance(pipeline, SparsePipeline):
+        return 0
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):
         return domain.n * _OTHER
     return domain.n * (_ALONE if isinstance(pipeline.partition, Singletons) else _GROUPED)

@@ -103,6 +103,11 @@ class Pipeline:
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if a component cannot serve the domain or the workload; nothing is charged."""
+        if domain.is_large and type(self) is Pipeline:
+            raise UsageError(
+                f"{self.name} holds a number for every bin, and {domain.n:,} bins are too many for that: use "
+                "the method listed, dawa2 or uniform, or wider bins."
+            )
         for step in (self.initialize, self.order, self.partition, self.estimate):
             step.check(domain, workload)
 

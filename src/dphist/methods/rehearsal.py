@@ -16,7 +16,8 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Ints
 from dphist.domain.workload import Ranges, RangesOfLength, Rectangles, Workload
 from dphist.methods.pipeline import Pipeline
-from dphist.privacy.counts import Counts
+from dphist.methods.sparse import SparsePipeline
+from dphist.privacy.counts import Counts, SparseCounts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
 
@@ -66,7 +67,9 @@ def _run(
     pipeline: Pipeline, domain: Domain, workload: Workload, epsilon: Fraction, sensitivity: int, post: Post
 ) -> None:
     for made_up in _patterns(domain.n, height=64 * (1 + int(sensitivity / epsilon))):
-        counts = Counts(made_up, domain, sensitivity)
+        counts: Counts | SparseCounts = Counts(made_up, domain, sensitivity)
+        if isinstance(pipeline, SparsePipeline):
+            counts = SparseCounts(*counts.held(), domain, sensitivity)
         curator = Curator.simulated(counts, epsilon=epsilon, seed=0)
         with np.errstate(all="ignore"):  # these numbers are discarded
             release = pipeline.run(curator, workload, post=post)

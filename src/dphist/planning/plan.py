@@ -44,6 +44,7 @@ from dphist.methods.levels import Importances
 from dphist.methods.memory import bytes_needed, refuse_what_does_not_fit
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
+from dphist.methods.sparse import SparsePipeline
 from dphist.planning.preview import LikeData, Preview, pattern, preview
 from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts, SparseCounts, unit_words
@@ -102,6 +103,9 @@ class Plan:
         log: the ends of ``bins`` bins of equal ratio instead, such as ``(1, 1e6)``.
         categories: labels to count instead, or the name of a file of labels, one per line.
         other, null: the names of bins for all other labels, and for records without a label.
+        addresses: a network of IP addresses to count instead, such as ``0.0.0.0/0``, by prefixes of the
+            length ``prefix``.
+        codes: all codes of a pattern to count instead, such as ``[A-Z][0-9]{2}``.
         epsilon: the privacy budget of this release (docs/error.md says how to choose it).
         column: the column to count, or an SQL expression of columns; a pair for a grid.
         where: an SQL condition; only records that meet it are counted.
@@ -137,6 +141,9 @@ class Plan:
     categories: Sequence[str] | str | os.PathLike[str] | None = None
     other: str | None = None
     null: str | None = None
+    addresses: str | None = None
+    prefix: int | None = None
+    codes: str | None = None
     column: str | tuple[str, str] | None = None
     where: str | None = None
     outside: Outside = "drop"
@@ -282,6 +289,9 @@ class Plan:
             sensitivity: the largest change of the counts by one unit; by default ``max_contributions``.
         """
         refuse_what_does_not_fit(self.pipeline, self.domain)
+        if isinstance(self.pipeline, SparsePipeline):
+            moved = self.max_contributions if sensitivity is None else sensitivity
+            self.pipeline.check_noise(self.domain, epsilon=self.budget, sensitivity=moved)
         rehearse(
             self.pipeline,
             self.domain,
@@ -419,6 +429,9 @@ def histogram(  # type: ignore[misc]
     categories: Sequence[str] | str | os.PathLike[str] | None = None,
     other: str | None = None,
     null: str | None = None,
+    addresses: str | None = None,
+    prefix: int | None = None,
+    codes: str | None = None,
     column: str | tuple[str, str] | None = None,
     where: str | None = None,
     outside: Outside = "drop",
@@ -460,6 +473,9 @@ def histogram(  # type: ignore[misc]
         "categories": categories,
         "other": other,
         "null": null,
+        "addresses": addresses,
+        "prefix": prefix,
+        "codes": codes,
         "epsilon": epsilon,
         "column": column,
         "where": where,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.domain import Domain, as_int
+from dphist.domain.groups import Groups, Ints
 from dphist.errors import DataError, PrivacyError, UsageError
 
 MAX_COUNT = 1 << 53
@@ -39,6 +40,15 @@ class Counts:
     def block(self, first: int, last: int) -> NDArray[np.int64]:
         """Return the counts of bins first to last - 1."""
         return self.values[first:last]
+
+    def totals(self, groups: Groups) -> Ints:
+        """Return the sum over each group."""
+        return groups.totals(self.values)
+
+    def held(self) -> tuple[Ints, Ints]:
+        """Return the bins that hold records, rising, and how many each of them holds."""
+        cells = np.flatnonzero(self.values)
+        return cells, self.values[cells]
 
     def __repr__(self) -> str:
         return f"Counts(<{self.domain.n} exact counts, private>, unit={self.unit!r})"
@@ -77,7 +87,23 @@ class SparseCounts:
     @property
     def values(self) -> NDArray[np.int64]:
         """The counts of all bins: as much memory as there are bins."""
+        if self.domain.is_large:
+            raise UsageError(
+                f"this needs a number for each of {self.domain.n:,} bins, which are too many; use the method "
+                "listed, dawa2 or uniform, or wider bins."
+            )
         return self.block(0, self.domain.n)
+
+    def totals(self, groups: Groups) -> Ints:
+        """Return the sum over each group: O(groups + bins that hold records)."""
+        if groups.order is not None:
+            return groups.totals(self.values)
+        sums = np.concatenate(([0], np.cumsum(self.tallies)))
+        return np.diff(sums[np.searchsorted(self.cells, groups.starts)])
+
+    def held(self) -> tuple[Ints, Ints]:
+        """Return the bins that hold records, rising, and how many each of them holds."""
+        return self.cells, self.tallies
 
     def block(self, first: int, last: int) -> NDArray[np.int64]:
         """Return the counts of bins first to last - 1."""

@@ -12,6 +12,8 @@ call, which store nothing. Each verb's docstring proves its cost:
 * ``choose``          the noisy best of some candidates
 * ``partition_l1``    the noisy best partition into groups of similar bins
 * ``partition_splits``  the nodes of a tree that hold similar bins, found from the root down
+* ``list_bins``       the bins whose noisy counts reach a public threshold
+* ``gather``          a curator of the totals of groups, for the same charge
 * ``split``           a curator for each of some disjoint sets of records, each with the same share
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
@@ -37,7 +39,7 @@ from dphist._common.spent import Spent
 from dphist.domain import Domain, Integers, as_int
 from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
-from dphist.privacy import l1, noise, splits
+from dphist.privacy import gaps, l1, noise, splits
 from dphist.privacy.counts import MAX_COUNT, Counts, SparseCounts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
 from dphist.uncertainty import noise_law
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+MOST_LIFTED = 1 << 24  # empty bins that are listed by their noise, in expectation: half a GiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +82,7 @@ class Curator:
         self.__spent: list[Spent] = []
 
     @classmethod
-    def simulated(cls, counts: Counts, *, epsilon: Fraction, seed: int) -> Curator:
+    def simulated(cls, counts: Counts | SparseCounts, *, epsilon: Fraction, seed: int) -> Curator:
         """Return a curator of public or made-up counts with seeded noise, which charges no ledger."""
         charge = MemoryLedger().charge(epsilon, mechanism="simulated", what="public counts")
         return cls(counts, charge, source=noise.Simulated(seed))
@@ -137,7 +140,7 @@ class Curator:
             size=groups.k,
             source=self.__source,
         )
-        draws += groups.totals(self.__counts.values)
+        draws += self.__counts.totals(groups)
         return Noisy(draws, scale)
 
     def measure_ranges(
@@ -179,7 +182,7 @@ class Curator:
             whole=whole,
             source=self.__source,
         )
-        prefix = np.concatenate([[0], np.cumsum(groups.totals(self.__counts.values))])
+        prefix = np.concatenate([[0], np.cumsum(self.__counts.totals(groups))])
         measured = parts > 0
         draws[measured] += (prefix[hi] - prefix[lo])[measured]
         return Noisy(draws, scales)
@@ -240,7 +243,7 @@ class Curator:
         )
         bound = (1 << 61) // (groups.k * grid)
         whole, rest = np.divmod(np.clip(centres, -(1 << 61), 1 << 61), grid)
-        far = np.clip(groups.totals(self.__counts.values) - whole, -bound, bound) * grid - rest
+        far = np.clip(self.__counts.totals(groups) - whole, -bound, bound) * grid - rest
         np.add.at(draws, classes[classes >= 0], np.abs(far)[classes >= 0])
         return Noisy(draws, scale)
 
@@ -344,11 +347,66 @@ class Curator:
         bound = splits.SENSITIVITY * self.sensitivity
         scale = noise.scale_for(self.epsilon * share, bound)
         draws = noise.Draws(self.__take(share, f"splits of a {fanout}-ary tree"), self.__source)
+
+        def draw(size: int) -> Ints:
+            return draws.laplace(sensitivity=bound, size=size)[0]
+
+        if order is None and isinstance(self.__counts, SparseCounts):
+            n, held = self.domain.n, self.__counts.held()
+            return Groups(splits.sparse_splits(*held, n, draw, scale=scale, fanout=fanout))
         x = self.__counts.values if order is None else self.__counts.values[order]
-        starts = splits.noisy_splits(
-            x, lambda size: draws.laplace(sensitivity=bound, size=size)[0], scale=scale, fanout=fanout
+        return Groups(splits.noisy_splits(x, draw, scale=scale, fanout=fanout), order)
+
+    def list_bins(self, *, threshold: int, share: Fraction) -> tuple[Ints, Noisy]:
+        """Return the bins whose noisy count is at least a public threshold, rising, and these noisy counts.
+
+        Sensitivity and proof. With noise of scale D/e on every one of N bins, what ``measure`` returns for
+        single bins loses at most e, and leaving out those below a constant is post-processing of it. That is
+        the law of this verb, though it draws for few bins. Bins are independent, so the law is a product over
+        bins; let x be a bin's count, Z its noise, t >= 1 the threshold, a = exp(-e/D), or of a wider scale:
+
+        * a bin with x > 0 draws its own Z and is listed with x + Z if that is at least t: as it stands;
+        * a bin with x = 0 is listed with probability p = P(Z >= t) = a^t/(1 + a), and then shows t + G,
+          P(G = k) = P(Z = t + k)/p = (1 - a) a^k. So bins are hit, each with probability p on its own
+          (`dphist.privacy.gaps`), and every hit on an empty bin gets t + G, G geometric of the same scale.
+
+        The hits are drawn over all N bins, and those on bins with records are thrown away, unused: what they
+        are, and how many draws they take, does not depend on the data, and what is left of them is one hit of
+        probability p for every empty bin, independent of all others.
+        """
+        threshold = as_int(threshold, "the threshold")
+        rate = gaps.Rate(self.scale(share), threshold)  # which refuses what it cannot draw
+        if rate.p * self.domain.n > MOST_LIFTED:
+            raise UsageError(
+                f"about {rate.p * self.domain.n:.2g} empty bins would be listed; use a higher threshold."
+            )
+        draws = noise.Draws(self.__take(share, f"bins of at least {threshold} noisy records"), self.__source)
+        cells, tallies = self.__counts.held()
+        z, scale = draws.laplace(sensitivity=self.sensitivity, size=cells.size)
+        z += tallies
+        kept = z >= threshold
+        hit = draws.lifted(sensitivity=self.sensitivity, threshold=threshold, n=self.domain.n)
+        empty = hit[~_among(hit, cells)]
+        above, _ = draws.geometric(sensitivity=self.sensitivity, size=empty.size)
+        bins, values = np.concatenate((cells[kept], empty)), np.concatenate((z[kept], threshold + above))
+        order = np.argsort(bins)
+        return bins[order], Noisy(values[order], scale)
+
+    def gather(self, groups: Groups) -> Curator:
+        """Return a curator of the totals of disjoint groups, each of them one bin, with this same charge.
+
+        Nothing is drawn and nothing is spent. The totals of disjoint groups change by at most sum |x_i -
+        x'_i| <= D in all, as counts do, also where they are cut off at the largest count: so all verbs cost
+        with them what they cost with counts. The groups must be public.
+        """
+        self.__check_groups(groups)
+        totals = np.minimum(self.__counts.totals(groups), MAX_COUNT)
+        domain = Domain((Integers(0, groups.k - 1),))
+        made = Curator(
+            Counts(totals, domain, self.sensitivity, self.unit), self.__charge, source=self.__source
         )
-        return Groups(starts, order)
+        made.__spent = self.__spent  # one charge, one account
+        return made
 
     def split(self, rows: Groups, *, share: Fraction, summed: bool = True) -> Iterator[Curator]:
         """Return a curator for each group of rows, with this share of the budget for its own records.
@@ -425,3 +483,9 @@ class Curator:
 
     def __repr__(self) -> str:
         return f"Curator(<{self.domain.n} exact counts, private>, epsilon={self.epsilon})"
+
+
+def _among(some: Ints, cells: Ints) -> NDArray[np.bool_]:
+    """Return which of some bins are among others, both rising."""
+    at = np.searchsorted(cells, some)
+    return (at < cells.size) & (cells[np.minimum(at, cells.size - 1)] == some) if cells.size else at < 0

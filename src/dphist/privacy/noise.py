@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from dphist.domain import as_int
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
+from dphist.privacy import gaps
 from dphist.privacy.ledger import Charge
 
 MIN_SCALE, MAX_SCALE = 2.0**-10, 2.0**40
@@ -166,6 +167,11 @@ class Draws:
         """Return one-sided geometric draws, 0 and up, and their scale."""
         scale = scale_for(self._epsilon, sensitivity)
         return _draw(np.array([scale]), size, self._source.stream(), signed=False), scale
+
+    def lifted(self, *, sensitivity: int, threshold: int, n: int) -> Ints:
+        """Return those of n bins, rising, whose own discrete Laplace draw is at least the threshold."""
+        rate = gaps.Rate(scale_for(self._epsilon, sensitivity), threshold)
+        return gaps.hits(n, rate, self._source.stream())
 
 
 def _ratio(epsilon: Fraction, sensitivity: int) -> Fraction:

@@ -48,6 +48,7 @@ SENSITIVITY = 6  # what the noise is scaled to, in steps of the grid, for one re
 
 # draw(size) returns integer noise, charged before
 Draw = Callable[[int], Ints]
+_CAP = 1 << 56  # of scores: public and the same for all nodes; nothing here adds scores up
 
 
 def noisy_splits(x: Ints, draw: Draw, *, scale: float, fanout: int) -> Ints:
@@ -58,22 +59,60 @@ def noisy_splits(x: Ints, draw: Draw, *, scale: float, fanout: int) -> Ints:
     """
     from dphist.kernels.partition import deviations
 
+    sizes = _sizes(x.size, fanout)
+    scores = deviations.tree_costs(x, sizes)
+    return _grown(x.size, sizes, lambda height, nodes: scores[height][nodes], draw, scale, fanout)
+
+
+def sparse_splits(cells: Ints, tallies: Ints, n: int, draw: Draw, *, scale: float, fanout: int) -> Ints:
+    """Return where the groups start among n bins, and n; only bins that hold records take memory.
+
+    The same nodes, scores and draws as those of `noisy_splits`, so that the proof is the same: it uses
+    neither the number of bins nor the depth. Scores are worked out where a node is reached; they are cut off
+    at one constant for every n.
+
+    Args:
+        cells: the bins that hold records, rising.
+        tallies: how many each of them holds.
+    """
+    from dphist.kernels.partition import deviations
+
+    sizes = _sizes(n, fanout)
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(tallies)))
+
+    def scores(height: int, nodes: Ints) -> Ints:
+        size = min(sizes[height], n)  # a root may be longer than int64 has numbers
+        lo = nodes * size
+        hi = lo + np.minimum(n - lo, size)
+        first, last = np.searchsorted(cells, lo), np.searchsorted(cells, hi)
+        return np.minimum(deviations.run_costs(tallies, sums, first, last, hi - lo), _CAP)
+
+    return _grown(n, sizes, scores, draw, scale, fanout)
+
+
+def _sizes(n: int, fanout: int) -> list[int]:
+    """Return how many bins a node of each height has."""
+    sizes = [1]
+    while sizes[-1] < n:
+        sizes.append(sizes[-1] * fanout)
+    return sizes
+
+
+def _grown(
+    n: int, sizes: list[int], scores: Callable[[int, Ints], Ints], draw: Draw, scale: float, fanout: int
+) -> Ints:
+    """Split nodes from the root down, their scores given by height and number; return the groups' starts."""
     slack = math.ceil(1.25 * scale) + 1  # one more than needed: the product is rounded
     step = 2 * slack + GRID
-    sizes = [1]
-    while sizes[-1] < x.size:
-        sizes.append(sizes[-1] * fanout)
-    scores = deviations.tree_costs(x, sizes)
     reached = np.zeros(1, dtype=np.int64)
     starts, threshold = [], 0
     for height in range(len(sizes) - 1, 0, -1):
-        split = (
-            np.maximum(GRID * scores[height][reached], threshold - slack) + draw(reached.size) >= threshold
-        )
-        starts.append(reached[~split] * sizes[height])
+        found = np.maximum(GRID * scores(height, reached), threshold - slack)
+        split = found + draw(reached.size) >= threshold
+        starts.append(reached[~split] * min(sizes[height], n))
         below = (reached[split, None] * fanout + np.arange(fanout)).ravel()
-        reached = below[below * sizes[height - 1] < x.size]
+        reached = below[below <= (n - 1) // sizes[height - 1]]
         threshold += step
         if not reached.size:
             break
-    return np.sort(np.concatenate([*starts, reached, [x.size]]))
+    return np.sort(np.concatenate([*starts, reached, [n]]))

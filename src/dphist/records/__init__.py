@@ -18,14 +18,26 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Instants, Outside, Regular, as_int, clock_zone, shown
+from dphist.domain import (
+    Addresses,
+    Axis,
+    Categories,
+    Codes,
+    Domain,
+    Instants,
+    Outside,
+    Regular,
+    as_int,
+    clock_zone,
+    shown,
+)
 from dphist.errors import DataError, DphistError, UsageError, is_interrupt
 from dphist.privacy.counts import Counts, SparseCounts, unit_words
 from dphist.records.cells import number, written
 from dphist.records.engines.files import PLAIN, Text
 from dphist.records.progress import watching
 from dphist.records.rounding import slack
-from dphist.records.tallies import rising
+from dphist.records.tallies import Tallies, merged, rising, tallied
 
 __all__ = ["Tally", "count", "count_together"]
 
@@ -184,11 +196,13 @@ def count_together(
 
     Tallies whose expressions are evaluated in different time zones are read once for each zone, and those
     with a unit apart from those without: of text, which is read in parts, the former count what was gathered
-    of all parts, and the latter add up the counts of each.
+    of all parts, and the latter add up the counts of each. A domain of more than 2**27 bins is read by
+    itself.
     """
     found: dict[int, Counts | SparseCounts] = {}
     text = Text(well_formed, encoding, decimal)
-    kinds = [(each.zone, each.unit is None) for each in tallies]
+    # The bins of those that are counted together are numbered one after the other: large domains go alone.
+    kinds = [(each.zone, each.unit is None, i * each.domain.is_large) for i, each in enumerate(tallies, 1)]
     if len(set(kinds)) > 1:
         data = _read_again(data)
     for kind in dict.fromkeys(kinds):
@@ -241,12 +255,14 @@ def _count(
     return held
 
 
-def _count_plain(data: Any, asked: Tally, table: str | None, progress: bool) -> Counts:
+def _count_plain(data: Any, asked: Tally, table: str | None, progress: bool) -> Counts | SparseCounts:
     refuse_names(asked.columns, asked.where, asked.unit, table)
     # A warning of numpy would disclose that some value is huge.
     with np.errstate(all="ignore"):
         arrays = plain_arrays(data, asked.domain)
     with np.errstate(all="ignore"), watching("the arrays", lambda: None, shown=progress):
+        if asked.domain.n > _MANY:  # public, as below
+            return SparseCounts(*_tally_arrays(arrays, asked.domain, asked.outside), asked.domain)
         return Counts(_count_arrays(arrays, asked.domain, asked.outside), asked.domain)
 
 
@@ -269,10 +285,10 @@ def validate_reading(
         raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
     if not isinstance(outside, str) or outside not in ("drop", "clip"):
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
-    if outside == "clip" and all(isinstance(axis, Categories) for axis in domain.axes):
+    if outside == "clip" and all(isinstance(axis, Categories | Addresses | Codes) for axis in domain.axes):
         raise UsageError(
-            "clip is for numeric bins: categories have no ends to clip to. Leave it out; ask for other to "
-            "get a bin for all other labels."
+            "clip is for numeric bins: categories, addresses and codes have no ends to clip to. Leave it "
+            "out; for categories ask for other to get a bin for all other labels."
         )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
@@ -400,6 +416,10 @@ def _plain(values: Any, axis: Axis) -> NDArray[Any]:
                 f"categories are text, whole numbers or booleans, not {array.dtype}; convert the values."
             )
         return array
+    if isinstance(axis, Addresses | Codes):
+        if array.dtype.kind not in "OU":
+            raise DataError(f"these bins need text, and the values are {array.dtype}.")
+        return array
     if isinstance(axis, Instants):
         if array.dtype.kind not in "OM":
             raise DataError(f"these bins need dates or times, and the values are {array.dtype}.")
@@ -419,7 +439,7 @@ def _listed(values: Sequence[Any], axis: Axis) -> NDArray[Any]:
 
     A list inside the list is a cell without a value, whatever the others are.
     """
-    if not isinstance(axis, Categories | Instants):
+    if not isinstance(axis, Categories | Instants | Addresses | Codes):
         try:
             plain = np.asarray(values)
         except (ValueError, OverflowError):
@@ -446,14 +466,27 @@ def _count_arrays(arrays: list[NDArray[Any]], domain: Domain, outside: Outside) 
             values = np.clip(values, first.lo, first.hi) if outside == "clip" else values
             totals += np.histogram(values, bins=first.n, range=(first.lo, first.hi))[0]
             continue
-        bins = np.zeros(chunk[0].size, dtype=np.int64)
-        kept = np.ones(chunk[0].size, dtype=np.bool_)
-        for axis, part in zip(domain.axes, chunk, strict=True):
-            at = axis.index(as_labels(part) if isinstance(axis, Categories) else part, outside)
-            kept &= at >= 0
-            bins = bins * axis.n + at
-        totals += np.bincount(bins[kept], minlength=domain.n)
+        totals += np.bincount(_binned(chunk, domain, outside), minlength=domain.n)
     return totals
+
+
+def _tally_arrays(arrays: list[NDArray[Any]], domain: Domain, outside: Outside) -> Tallies:
+    """Count arrays by the bins that occur, a chunk at a time: the others take no memory."""
+    made = tallied(np.zeros(0, dtype=np.int64))
+    for chunk in _chunks(arrays):
+        made = merged(made, tallied(_binned(chunk, domain, outside)))
+    return made
+
+
+def _binned(chunk: list[NDArray[Any]], domain: Domain, outside: Outside) -> NDArray[np.int64]:
+    """Return the bins of the records that have one."""
+    bins = np.zeros(chunk[0].size, dtype=np.int64)
+    kept = np.ones(chunk[0].size, dtype=np.bool_)
+    for axis, part in zip(domain.axes, chunk, strict=True):
+        at = axis.index(as_labels(part) if isinstance(axis, Categories) else part, outside)
+        kept &= at >= 0
+        bins = bins * axis.n + at
+    return bins[kept]
 
 
 def _chunks(arrays: list[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:

@@ -19,9 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dphist.domain import NEEDS_ZONE, Axis, Categories, Domain, Instants, Integers, Outside, Regular, Variable
+from dphist.domain import (
+    MAX_BINS,
+    NEEDS_ZONE,
+    Addresses,
+    Axis,
+    Categories,
+    Codes,
+    Domain,
+    Instants,
+    Integers,
+    Outside,
+    Regular,
+    Variable,
+)
 from dphist.errors import DataError, UsageError
 from dphist.records.cells import UNDECODED
+from dphist.records.coded import place_text
 from dphist.records.expressions import expression, names_hint, resolve
 from dphist.records.reading import kind, with_decimal_commas
 from dphist.records.rounding import slack
@@ -110,8 +124,9 @@ def counting_query(engine: Engine, parts: list[Part]) -> exp.Expression:
     """
     if len(parts) == 1:
         rows = _rows(engine, parts[0].asked, parts[0], engine.source)
-        # Public: how records are counted must not depend on them.
-        return rows if parts[0].domain.n > engine.groups_up_to else _grouped(rows)
+        # Public: how records are counted must not depend on them. The sort takes numbers of 31 digits.
+        is_sorted = engine.groups_up_to < parts[0].domain.n <= MAX_BINS
+        return rows if is_sorted else _grouped(rows)
     values: dict[str, tuple[str, exp.Expression]] = {}
 
     def held(value: exp.Expression) -> exp.Expression:
@@ -154,6 +169,8 @@ def _rows(engine: Engine, asked: Question, part: Part, source: exp.Expression) -
         others = [*carried, *(n for n in names if n != name)]
         if isinstance(axis, Categories):
             rows = _place_label(engine, rows, name, others, axis)
+        elif isinstance(axis, Addresses | Codes):
+            rows = place_text(rows, name, others, axis)
         elif isinstance(axis, Instants):
             rows = _keep(rows, name, others, *ends(axis, field), outside)
             rows = _place_second(engine, rows, name, others, *clock(axis, field))
@@ -163,7 +180,8 @@ def _rows(engine: Engine, asked: Question, part: Part, source: exp.Expression) -
     rows = select(carried, bin=_number_of(names, domain)).from_(rows.subquery("r"))
     if person is not None:
         # Records without a unit are left out: several of them could belong to one person.
-        rows = engine.bound(rows.where(exp.not_(is_null("unit"))), part.max_contributions)
+        rows = rows.where(exp.not_(is_null("unit")))
+        rows = engine.bound(rows, part.max_contributions, is_large=domain.is_large)
     return rows
 
 
@@ -174,7 +192,7 @@ def _grouped(rows: exp.Select) -> exp.Select:
 
 def _read(value: exp.Expression, fields: dict[str, Field], axis: Axis) -> exp.Expression:
     """Convert untyped values to the type of their axis; values that cannot be converted get no bin."""
-    if isinstance(axis, Categories) or kind(value, fields) != "text":
+    if isinstance(axis, Categories | Addresses | Codes) or kind(value, fields) != "text":
         return value
     return try_cast(value, "timestamp" if isinstance(axis, Instants) else "double")
 
@@ -224,6 +242,12 @@ def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
                 f"the column {text!r} is of type {field.type}, and no declared category could ever be one of "
                 "its values; nothing would be counted."
             )
+    elif isinstance(axis, Addresses | Codes):
+        if field.kind != "text":
+            raise DataError(
+                f"the column {text!r} is of type {field.type}, and {axis.kind} are text; convert it with "
+                "CAST."
+            )
     elif isinstance(axis, Instants):
         if field.kind == "instant" and axis.tz is None:
             raise DataError(f"the column {text!r} is of type {field.type}: {NEEDS_ZONE}")
@@ -251,7 +275,7 @@ def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
 
 def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> exp.Expression:
     """Return a value as what its axis is searched by: text, seconds or a double."""
-    if isinstance(axis, Categories):
+    if isinstance(axis, Categories | Addresses | Codes):
         return engine.text(value)
     if isinstance(axis, Instants):
         return engine.seconds(value, field)
@@ -267,7 +291,7 @@ def ends(axis: Axis, field: Field) -> tuple[float, float]:
     """Return the least and the greatest value that lie in a bin of numbers or times."""
     if isinstance(axis, Integers):
         # The last double below the end; floors are taken after this, where they fit every engine's integers.
-        return axis.edges[0].item(), max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
+        return float(axis.low), max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
     if isinstance(axis, Instants):
         edges, _ = clock(axis, field)
         return edges[0].item(), edges[-1].item() - 1
@@ -326,7 +350,7 @@ def _place_number(
 ) -> exp.Select:
     """Replace a number that has a bin by its bin."""
     if isinstance(axis, Integers):
-        low = double(axis.edges[0].item())
+        low = double(float(axis.low))
         bin = exp.cast(_minus(exp.Floor(this=column(name)), low), "bigint")
         return select(carried, **{name: bin}).from_(rows.subquery("r"))
     if isinstance(axis, Regular) and slack(axis) < 0.25:

@@ -98,8 +98,12 @@ class Engine(ABC):
         """Return these rows of all records at once, where an engine reads the records in parts."""
         return rows
 
-    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
-        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null."""
+    def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
+        """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
+
+        Args:
+            is_large: whether the number of a bin may be 2**27 or more; public.
+        """
         rank = exp.Window(
             this=exp.RowNumber(),
             partition_by=[column("unit")],

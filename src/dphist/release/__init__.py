@@ -7,6 +7,7 @@ from dphist._common.spent import Spent
 from dphist.release.files import fresh_name, load, load_one, save_fresh
 from dphist.release.postprocess import POSTS, Post, integer, nonneg
 from dphist.release.release import Estimate, Estimates, Release
+from dphist.release.sparse import SparseRelease
 from dphist.uncertainty.models import Merged
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Merged",
     "Post",
     "Release",
+    "SparseRelease",
     "Spent",
     "fresh_name",
     "integer",

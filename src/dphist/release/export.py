@@ -329,14 +329,14 @@ def read_note(note: Mapping[str, Any], metadata: Path) -> words.AnyRelease:
     if isinstance(document, Mapping):
         if files.seal_of(document) != note.get("sha256"):
             raise _altered(name)
-        return files.from_document(document, name)
+        return files.dense(files.from_document(document, name), name)
     file = note.get("file")
     apart = metadata.parent / str(file)
     if not isinstance(file, str) or Path(file).name != file or not apart.is_file():
         raise ReleaseFileError(f"{name} names a release file that is not beside it; export the table again.")
     if _sum_of_file(apart) != note.get("sha256"):
         raise _altered(repr(apart.name))
-    return files.load(apart)
+    return files.load_dense(apart)
 
 
 def _altered(name: str) -> ReleaseFileError:

@@ -28,12 +28,14 @@ from dphist.domain.groups import Floats, Groups
 from dphist.errors import DphistError, OutputError, ReleaseFileError, did_you_mean
 from dphist.release.release import Release
 from dphist.release.show import Columns, columns, decimal
+from dphist.release.sparse import SparseRelease
 from dphist.uncertainty.reading import error_model_from_dict
 
 if TYPE_CHECKING:
     from dphist.release.grouped import GroupedRelease
 
-FORMAT, VERSION, GROUPED = "dphist-release", 1, 2  # the versions of one histogram's document and of many
+FORMAT = "dphist-release"
+VERSION, GROUPED, SPARSE = 1, 2, 3  # of one histogram's document, of many, of one of very many bins
 _PARQUET = b"PAR1"
 PARQUET_KEY = "dphist"
 ENDINGS = (".json", ".parquet", ".csv")
@@ -127,7 +129,7 @@ def save_with(
     return target
 
 
-def save_fresh(release: Release | GroupedRelease, path: str | os.PathLike[str]) -> Path:
+def save_fresh(release: Release | GroupedRelease | SparseRelease, path: str | os.PathLike[str]) -> Path:
     """Write a release under a name that no file has, counting up from the one asked for; return the name.
 
     Any number of processes may do so at once, and none writes over another's release.
@@ -150,9 +152,15 @@ def _free_names(wanted: Path) -> Iterator[Path]:
     return (name for name in itertools.chain([wanted], others) if not name.exists())
 
 
-def _writer_of_any(release: Release | GroupedRelease, target: Path) -> Callable[[Path], object]:
+def _writer_of_any(
+    release: Release | GroupedRelease | SparseRelease, target: Path
+) -> Callable[[Path], object]:
     if isinstance(release, Release):
         return _writer(release, target)
+    if isinstance(release, SparseRelease):
+        from dphist.release import sparse_files
+
+        return sparse_files.writer(release, target)
     from dphist.release.grouped_files import writer
 
     return writer(release, target)
@@ -175,9 +183,24 @@ def no_format(target: Path) -> OutputError:
     return OutputError(f"{target.name!r} has no ending that names a format: use {', '.join(ENDINGS)}.")
 
 
+def load_dense(path: str | os.PathLike[str]) -> Release | GroupedRelease:
+    """Read a release that has a number for every bin."""
+    return dense(load(path), repr(Path(path).name))
+
+
+def dense(release: Release | GroupedRelease | SparseRelease, name: str) -> Release | GroupedRelease:
+    """Return a release that has a number for every bin; refuse others."""
+    if not isinstance(release, SparseRelease):
+        return release
+    raise ReleaseFileError(
+        f"{name} is about {release.domain.n:,} bins, and this needs a number for each: ask it with dphist "
+        "query, or publish wider bins."
+    )
+
+
 def load_one(path: str | os.PathLike[str]) -> Release:
     """Read a release of a single histogram."""
-    found = load(path)
+    found = load_dense(path)
     if isinstance(found, Release):
         return found
     raise ReleaseFileError(
@@ -186,7 +209,7 @@ def load_one(path: str | os.PathLike[str]) -> Release:
     )
 
 
-def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
+def load(path: str | os.PathLike[str]) -> Release | GroupedRelease | SparseRelease:
     """Read a release that was saved as .json or .parquet; neither the records nor the ledger are needed.
 
     >>> path = dphist.from_counts([30, 20], epsilon=1).save("colours.json")
@@ -244,8 +267,12 @@ def load(path: str | os.PathLike[str]) -> Release | GroupedRelease:
     return release
 
 
-def from_document(described: object, name: str) -> Release | GroupedRelease:
+def from_document(described: object, name: str) -> Release | GroupedRelease | SparseRelease:
     """Return the release of one histogram or of many that a document describes."""
+    if version_of(described, name) == SPARSE:
+        from dphist.release import sparse_files
+
+        return sparse_files.read_document(described, name)
     if version_of(described, name) == GROUPED:
         from dphist.release.grouped_files import read_rows
 
@@ -255,6 +282,8 @@ def from_document(described: object, name: str) -> Release | GroupedRelease:
 
 def read_document(described: object, name: str) -> Release:
     """Return the release that a document describes, or raise ReleaseFileError with the reason."""
+    if version_of(described, name) == SPARSE:
+        raise ReleaseFileError(f"{name} is about very many bins: SparseRelease.from_dict reads it.")
     if version_of(described, name) == GROUPED:
         raise ReleaseFileError(f"{name} is about many groups: save it as .json, and dphist.load opens it.")
     with reading(name):
@@ -268,9 +297,9 @@ def version_of(described: object, name: str) -> int:
     version = described.get("version")
     if type(version) is not int or version < 1:
         raise ReleaseFileError(f"{name} is damaged: its version is {version!r}. Fetch it again.")
-    if version > GROUPED:
+    if version > SPARSE:
         raise ReleaseFileError(
-            f"{name} was written by a later dphist (format {version}, this one reads up to {GROUPED}): "
+            f"{name} was written by a later dphist (format {version}, this one reads up to {SPARSE}): "
             "pip install --upgrade dphist."
         )
     return version

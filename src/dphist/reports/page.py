@@ -150,7 +150,7 @@ def _loaded(releases: Given | Sequence[Given]) -> list[words.AnyRelease]:
     found: list[words.AnyRelease] = []
     for release in given:
         if isinstance(release, str | os.PathLike):
-            found.append(files.load(release))
+            found.append(files.load_dense(release))
         elif isinstance(release, Release | GroupedRelease):
             found.append(release)
         else:

@@ -16,6 +16,7 @@ from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
 from dphist.uncertainty import noise_law
+from dphist.uncertainty.listing import Listing
 from dphist.uncertainty.models import ErrorModel
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -41,6 +42,8 @@ class Estimated:
             about ``values``.
         averaging: what made ``values`` of ``measured``, to be tried on other numbers, which tells how far off
             they are. It reads nothing but its argument.
+        groups: the groups that the values are of, one for each, where the estimator found them itself.
+        listing: how they were listed, if they were.
     """
 
     values: Floats
@@ -51,6 +54,8 @@ class Estimated:
     calibrated: Fraction = Fraction(0)
     measured: Floats | None = None
     averaging: Callable[[Floats], Floats] | None = None
+    groups: Groups | None = None
+    listing: Listing | None = None
 
 
 class Step:

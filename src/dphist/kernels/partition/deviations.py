@@ -81,6 +81,40 @@ def tree_costs(x: Ints, sizes: list[int]) -> list[Ints]:
     return costs
 
 
+def run_costs(x: Ints, sums: Ints, first: Ints, last: Ints, sizes: Ints) -> Ints:
+    """Return the median costs of runs of bins of which few hold records: O(runs), O(c log c) for a full one.
+
+    Args:
+        x: the counts of the bins that hold records.
+        sums: of the first 0, 1, 2, ... of them.
+        first, last: which of them lie in each run: c = last - first.
+        sizes: how many bins each run has, those without records included.
+
+    Where at most half of a run's bins hold records its median is 0, and its cost its sum.
+    """
+    costs = sums[last] - sums[first]
+    full = np.flatnonzero(last - first > sizes // 2)
+    if full.size:
+        costs[full] = _full_costs(_counts(x), first[full], last[full], sizes[full])
+    return costs
+
+
+@kernel
+def _full_costs(x: Ints, first: Ints, last: Ints, sizes: Ints) -> Ints:
+    out = np.empty(first.size, np.int64)
+    for v in range(first.size):
+        found = np.sort(x[first[v] : last[v]])
+        half = sizes[v] // 2
+        empty = sizes[v] - found.size  # bins that come before all of these
+        total = np.int64(0)
+        for i in range(found.size - half, found.size):
+            total += found[i]
+        for i in range(half - empty):
+            total -= found[i]
+        out[v] = total
+    return out
+
+
 def _counts(x: Ints) -> Ints:
     x = np.ascontiguousarray(x).view()
     x.flags.writeable = False  # one type for the compiler, wherever the counts come from

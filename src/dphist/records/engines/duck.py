@@ -137,14 +137,17 @@ class Duck(sql.Engine):
         # The least of all whole numbers cannot be rounded down: such a time has no bin.
         return self.guard(sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per))
 
-    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
+    def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
 
         One sort by unit and draw, and a row is kept when the row ``limit`` places before it belongs to
         someone else: about five times faster than ranking inside a window of each unit. DuckDB keeps the
         order of a sorted subquery in a window without clauses; a row out of order would stop the query.
-        The draw and the bin are packed into one integer, which sorts faster than two columns.
+        The draw and the bin are packed into one integer, which sorts faster than two columns; the bins of
+        large domains do not fit in there, and are ranked.
         """
+        if is_large:
+            return super().bound(rows, limit)
         uniform = exp.Mul(this=exp.Rand(), expression=sql.double(2.0**35))
         draw = exp.cast(exp.Floor(this=uniform), "bigint")
         packed = exp.Add(

@@ -127,7 +127,7 @@ class Spark(sql.Engine):
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
 
-    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
+    def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
 
         A draw is a hash of the salt, the unit, the bin and the row's place among its unit's rows in the

@@ -75,9 +75,9 @@ class LineDuck(Duck):
         table = exp.table_(exp.to_identifier(name, quoted=True))
         return sql.select([e.alias_or_name for e in rows.expressions]).from_(table)
 
-    def bound(self, rows: exp.Select, limit: int) -> exp.Select:
+    def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, of those of all parts."""
-        return super().bound(self.gather(rows), limit)
+        return super().bound(self.gather(rows), limit, is_large=is_large)
 
     def run(self, query: exp.Expression) -> Tallies:
         """Run a counting query on one part after another."""

@@ -4,6 +4,7 @@ from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.averaged_trees import AveragedTree
 from dphist.steps.estimate.grids import AdaptiveGrid, HybridTree, QuadTree
 from dphist.steps.estimate.iterative import Mwem
+from dphist.steps.estimate.listed import Listed
 from dphist.steps.estimate.means import FineMeans, GroupMeans, LeastSquares, RoughMeans, WeightedMeans
 from dphist.steps.estimate.transforms import Efpa, Privelet
 from dphist.steps.estimate.trees import Hats, Tree, WorkloadTree
@@ -18,6 +19,7 @@ __all__ = [
     "Hats",
     "HybridTree",
     "LeastSquares",
+    "Listed",
     "Mwem",
     "Privelet",
     "QuadTree",

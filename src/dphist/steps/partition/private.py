@@ -120,6 +120,27 @@ class Splits(Step):
         return alone if groups.k > _FEW * n else groups
 
 
+@dataclass(frozen=True)
+class PlainSplits(Step):
+    """`Splits` without its question: among very many bins nearly all blocks are empty, and alike.
+
+    Args:
+        fanout: how many parts a node is split into.
+    """
+
+    spends: ClassVar[bool] = True
+    fanout: int = 4
+
+    def __post_init__(self) -> None:
+        if self.fanout < 2:
+            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        return curator.partition_splits(share=share, order=order, fanout=self.fanout)
+
+
 def _halved(groups: Groups) -> Groups:
     """Cut every group of two bins or more where a binary tree over the bins does."""
     large = groups.sizes > 1
