@@ -389,7 +389,9 @@ BAD = [
     ("points", 0, "1 to"),
     ("points", -3, "1 to"),
     ("points", 2.0, "whole number"),
-    ("points", 1 << 40, "1 to"),
+    ("points", (1 << 62) + 1, "1 to"),
+    ("small", 1 << 40, "points, prefixes, ranges"),
+    ("random:5", 1 << 40, "points, prefixes, ranges"),
     ("points", (), "one axis"),
     ("points", (2, 3, 4), "one axis"),
 ]

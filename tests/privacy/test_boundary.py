@@ -143,6 +143,7 @@ SENSITIVITIES = {"sensitivity", "bound"}
 MAY_STATE = {  # what was paid for, what an audit found, contribution bounding: no noise is scaled by them
     ("release/release.py", "Release.sensitivity"),
     ("release/grouped.py", "GroupedRelease.sensitivity"),
+    ("release/sparse.py", "SparseRelease.sensitivity"),
     ("planning/audit.py", "Audit.bound"),
     ("records/sql.py", "Engine.bound"),
 }
@@ -297,5 +298,5 @@ def code_lines(text):
 def test_the_door_stays_small_enough_to_read_in_an_afternoon():
     assert code_lines('"""Doc."""\n\n# why\nx = 1\ny = (\n    2\n)\n') == 4
     lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy"}
-    # Of about 1,650: 320 declare queries, 720 keep the ledger and its file, 610 are counts, noise and verbs.
-    assert sum(lines.values()) <= 1700, lines
+    # Of about 1,840: 320 declare queries, 720 keep the ledger and its file, 800 are counts, noise and verbs.
+    assert sum(lines.values()) <= 1850, lines
