@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from dphist._common import __version__
 from dphist.domain import Axis, Categories, Domain, Instants
 from dphist.errors import DphistError, UsageError
-from dphist.release import Estimate, Release, load, words
+from dphist.release import Estimate, Release, words
 from dphist.release.differences import change, level_of_each
 from dphist.release.export import columns_of, describe, export
+from dphist.release.files import load_dense
 from dphist.release.grouped import GroupedRelease
 from dphist.release.show import facts
 from dphist.studio.answers import MOST_NAMES, axis_of, estimate, exact, line, numbers
@@ -137,7 +138,7 @@ class Releases:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = load(path)
+        found = load_dense(path)
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > _OPEN:
