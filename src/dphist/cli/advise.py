@@ -174,6 +174,7 @@ def _show_one(found: Preview, plot: Path | None, overwrite: bool, as_json: bool)
         facts = {
             "error": found.error,
             "bin_error": per_bin,
+            "within_95": found.within(0.95),
             "errors": found.errors.tolist(),
             "truth": found.truth.tolist(),
             "low": low.tolist(),
@@ -186,6 +187,7 @@ def _show_one(found: Preview, plot: Path | None, overwrite: bool, as_json: bool)
         return
     show(repr(found))
     show(f"expected error: {short(found.error)} records per query, {short(per_bin)} per bin (mean absolute)")
+    show(f"95 of 100 answers are within {short(found.within(0.95))} records of the truth")
     if len(found.domain.axes) == 1:
         names, n = found.domain.axis.names(), found.domain.n
         rows = [(names[i], f"{found.truth[i]:,}", f"{low[i]:,.0f} to {high[i]:,.0f}") for i in _some(n)]

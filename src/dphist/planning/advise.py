@@ -457,7 +457,7 @@ def _rank_at_epsilon(study: SimulatedErrors, wide: SimulatedErrors, epsilon: Fra
     tied = competitive({m: dict(enumerate(study.errors(m, epsilon, runs[m]))) for m in close})
     drawn = [m for m in near if m not in SLOW or m == close[0]]
     rows = [
-        _row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None, tied=m in tied)
+        expected_row(study, m, epsilon, runs[m], around=epsilon if m in drawn else None, tied=m in tied)
         for m in close
     ]
     return _said(study, _ranged(wide, rows), ())
@@ -465,31 +465,20 @@ def _rank_at_epsilon(study: SimulatedErrors, wide: SimulatedErrors, epsilon: Fra
 
 def _epsilon_for_error(study: SimulatedErrors, wide: SimulatedErrors, target: float) -> Found:
     """Find the epsilon that each method needs for an error; the cheapest comes first."""
-    nothing = study.without_data()
-    if target >= nothing:
-        raise UsageError(
-            f"an error of {short(target)} records per query needs no data at all: spreading the records "
-            f"evenly has an error of {short(nothing)}. Ask for a smaller error."
-        )
-    if target < study.finest:
-        raise UsageError(
-            f"an error of {short(target)} records per query is too small to be measured by simulation: "
-            "the noise is an integer, and would be 0 for almost every bin. Ask for "
-            f"{short(study.finest)} or more."
-        )
+    check_target(study, target)
     first = next(iter(study.pipelines))
     guess = _clamp(study.mean(first, Fraction(1), study.few) / target)
     rough = _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))
     solved, never = {}, {}
     plain = [m for m in rough[_SOLVED:] if m == "identity"]  # the baseline
     for method in (*rough[:_SOLVED], *plain):
-        solved[method] = _solve(study, method, target, guess)
+        solved[method] = solve(study, method, target, guess)
     known = [e for e in solved.values() if e is not None]
     # The best method may change with epsilon, so all methods are ranked again at the lowest epsilon found.
     guess = min(known, default=MOST)
     for method in _ranked(study.pipelines, lambda m: study.mean(m, guess, study.few))[:_RIVALS]:
         if method not in solved:
-            solved[method] = _solve(study, method, target, guess)
+            solved[method] = solve(study, method, target, guess)
     for method, epsilon in solved.items():
         if epsilon is None:
             never[method] = study.mean(method, MOST, study.few)
@@ -502,11 +491,29 @@ def _epsilon_for_error(study: SimulatedErrors, wide: SimulatedErrors, target: fl
     reached = {m: e for m, e in solved.items() if e is not None}
     order = sorted(reached, key=lambda m: (reached[m], study.mean(m, reached[m], study.many)))
     least = reached[order[0]]
-    rows = [_row(study, m, reached[m], study.many, around=least, tied=reached[m] == least) for m in order]
+    rows = [
+        expected_row(study, m, reached[m], study.many, around=least, tied=reached[m] == least) for m in order
+    ]
     return _said(study, _ranged(wide, rows), tuple(never.items()))
 
 
-def _solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
+def check_target(study: SimulatedErrors, target: float) -> None:
+    """Refuse an error that needs no data, or that cannot be measured."""
+    nothing = study.without_data()
+    if target >= nothing:
+        raise UsageError(
+            f"an error of {short(target)} records per query needs no data at all: spreading the records "
+            f"evenly has an error of {short(nothing)}. Ask for a smaller error."
+        )
+    if target < study.finest:
+        raise UsageError(
+            f"an error of {short(target)} records per query is too small to be measured by simulation: "
+            "the noise is an integer, and would be 0 for almost every bin. Ask for "
+            f"{short(study.finest)} or more."
+        )
+
+
+def solve(study: SimulatedErrors, method: str, target: float, guess: Fraction) -> Fraction | None:
     """Return the epsilon at which a method's error equals the target, or None if no epsilon reaches it."""
 
     def error(epsilon: Fraction) -> float:
@@ -554,7 +561,7 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
     return Fraction(f"{math.exp(a + min(max(share, 0.1), 0.9) * (b - a)):.3g}")
 
 
-def _row(
+def expected_row(
     study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None, tied: bool
 ) -> Expected:
     """Return one method's expected error over ``runs``, with the curve around an epsilon if asked for."""

@@ -65,7 +65,9 @@ class GroupedPreview:
         values = np.array([one.presentable for one in ones])
         values.flags.writeable = False
         errors = np.array([self.queries.mean_absolute_error(row - truth) for row in values])
-        return Preview(releases=ones, values=values, truth=truth, errors=errors, like=self.like)
+        return Preview(
+            releases=ones, values=values, truth=truth, errors=errors, like=self.like, queries=self.queries
+        )
 
     def header(self) -> tuple[str, ...]:
         """Return the titles of the table's columns.

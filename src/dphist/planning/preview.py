@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +27,7 @@ from dphist.charts.histogram import outcomes_chart
 from dphist.charts.picture import Picture, svg_or_nothing
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Ints
-from dphist.domain.workload import Workload
+from dphist.domain.workload import LineWorkload, Workload
 from dphist.errors import DataError, UsageError
 from dphist.methods.pipeline import Pipeline
 from dphist.planning import shapes
@@ -39,6 +39,7 @@ LikeData: TypeAlias = str | os.PathLike[str] | Release | ArrayLike
 DRAWN = 12  # outcomes that are kept as releases and drawn
 OUTCOMES, MOST_BINS = 40, 1 << 16  # outcomes behind the band; with more bins only those that are drawn
 RELEASES = (".json", ".parquet")
+_ASKED = 20_000  # queries of an outcome whose errors are looked at one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +171,7 @@ class Preview:
         truth: the made-up counts.
         errors: each outcome's mean absolute error per query of the workload.
         like: the shape of the made-up data.
+        queries: the workload.
     """
 
     releases: tuple[Release, ...]
@@ -177,6 +179,7 @@ class Preview:
     truth: Ints
     errors: Floats
     like: str
+    queries: Workload = field(repr=False)
 
     @property
     def domain(self) -> Domain:
@@ -187,6 +190,15 @@ class Preview:
     def error(self) -> float:
         """The expected absolute error per query, in records: the mean over all outcomes."""
         return float(self.errors.mean())
+
+    def within(self, level: float = 0.95) -> float:
+        """Return how far off this part of all answers is at most, over all queries and outcomes.
+
+        >>> 0 < preview.error < preview.within(0.95)
+        True
+        """
+        missed = [_some_answers(self.queries, row - self.truth) for row in self.values]
+        return float(np.quantile(np.abs(np.concatenate(missed)), level))
 
     def band(self) -> tuple[Floats, Floats]:
         """Return for each bin the ends between which nine in ten outcomes lie.
@@ -270,18 +282,33 @@ def preview(
     epsilon: Fraction,
     post: Post,
     like: str,
+    between: Callable[[], None] = lambda: None,
 ) -> Preview:
-    """Run a mechanism many times on made-up counts."""
+    """Run a mechanism many times on made-up counts.
+
+    Args:
+        between: called before each trial; what it raises ends the work.
+    """
     provenance = {"source": "preview", "like": like}
     outcomes = range(OUTCOMES if counts.domain.n <= MOST_BINS else DRAWN)
-    made = trials(pipeline, counts, queries, epsilon=epsilon, seeds=outcomes)
+    seeds = (trial for trial in outcomes if between() is None)  # type: ignore[func-returns-value]
+    made = trials(pipeline, counts, queries, epsilon=epsilon, seeds=seeds)
     all_releases = (trial.release(post=post, provenance=provenance) for trial in made)
     releases = tuple(itertools.islice(all_releases, DRAWN))
     rows = [r.presentable for r in (*releases, *all_releases)]
     values, truth = np.array(rows), counts.values
     values.flags.writeable = False
     errors = np.array([queries.mean_absolute_error(row - truth) for row in values])
-    return Preview(releases=releases, values=values, truth=truth, errors=errors, like=like)
+    return Preview(releases=releases, values=values, truth=truth, errors=errors, like=like, queries=queries)
+
+
+def _some_answers(queries: Workload, errors: Floats) -> Floats:
+    """Return the errors of all queries; of very many, of some at even distances."""
+    if isinstance(queries, LineWorkload) and queries.size > _ASKED:
+        sums = np.concatenate([[0.0], np.cumsum(errors)])
+        lo, hi = queries.some_pairs(_ASKED)
+        return np.asarray(sums[hi] - sums[lo])
+    return np.asarray(queries.answers(errors))
 
 
 def short(number: float) -> str:

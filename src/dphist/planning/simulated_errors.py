@@ -44,8 +44,15 @@ class SimulatedErrors:
         looks: tuple[Pattern, ...],
         named: bool,
         progress: Callable[[str], None] | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
-        self._say = progress or (lambda text: None)
+        """Make it.
+
+        Args:
+            progress: called with a few words before each simulation.
+            between: called before each trial; what it raises ends the work.
+        """
+        self._say, self._between = progress or (lambda text: None), between
         self.pipelines, self._named = pipelines, named
         self._domain, self._queries, self._records = domain, queries, records
         self._sensitivity, self.looks = sensitivity, looks
@@ -62,7 +69,7 @@ class SimulatedErrors:
     def about(self, looks: tuple[Pattern, ...]) -> SimulatedErrors:
         """Return the same methods and queries on other patterns of data."""
         asked = self._domain, self._queries, self._records, self._sensitivity, self.pipelines
-        return SimulatedErrors(*asked, looks, self._named, self._say)
+        return SimulatedErrors(*asked, looks, self._named, self._say, self._between)
 
     @property
     def finest(self) -> float:
@@ -75,6 +82,7 @@ class SimulatedErrors:
         if len(known) < runs:
             self._say(f"{method} at epsilon {as_decimal(epsilon)}")
         for run in range(len(known), runs):
+            self._between()
             counts = self._counts(run)
             trial = self._trial(method, epsilon, run)
             known.append(self._queries.mean_absolute_error(trial.values - counts.values))

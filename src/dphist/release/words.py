@@ -290,6 +290,23 @@ def odds_in_words(epsilon: Fraction, unit: str) -> str:
     )
 
 
+def guess_in_words(epsilon: Fraction, unit: str, *, with_earlier: Fraction | None = None) -> str:
+    """Return how often a guess whether one unit is in the data can be right, before and after a release.
+
+    Args:
+        with_earlier: the epsilon of this release and all earlier ones together.
+    """
+    even = Fraction(1, 2)
+    whom = "record" if unit == "one record" else "person"
+    text = (
+        f"Guessing whether one {whom} is in the data is right 50 times in 100. With this release, at most "
+        f"{of_hundred(chance_after(even, epsilon))}"
+    )
+    if with_earlier is not None and with_earlier > epsilon:
+        text += f"; with all earlier ones too, at most {of_hundred(chance_after(even, with_earlier))}"
+    return f"{text}."
+
+
 def odds_rows(epsilons: Sequence[Fraction]) -> list[tuple[str, ...]]:
     """Return, for guesses before, the chances in 100 afterwards: at most these, one for each epsilon."""
     return [

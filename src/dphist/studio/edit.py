@@ -21,6 +21,7 @@ from dphist.records import schema
 from dphist.release import fresh_name
 from dphist.reports.page import report
 from dphist.reports.published import published
+from dphist.studio.foreseeing import Foreseeing
 from dphist.studio.guard import Refusal
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.places import Places
@@ -82,6 +83,7 @@ class Studio:
         self.releases = Releases(self.places, published)
         self.ledgers = Ledgers(self.places, start.ledger)
         self.publishing = Publishing(self.places, self.plans, self.ledgers)
+        self.foreseeing = Foreseeing(self.plans, self.releases, self.ledgers)
 
     def functions(self) -> dict[str, Callable[[Asked], Any]]:
         """Return every question by name."""
@@ -94,6 +96,9 @@ class Studio:
             "plan/save": self.plans.save,
             "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
             "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
+            "foresee": self.foreseeing.foresee,
+            "foresee/range": self.foreseeing.range,
+            "target": self.foreseeing.target,
             "publish/prepare": self.publishing.prepare,
             "publish": self.publishing.publish,
             "publish/state": self.publishing.state,

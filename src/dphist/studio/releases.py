@@ -220,7 +220,7 @@ class Releases:
         table = columns_of(
             found if asked.get("group") is None else _one(found, asked["group"])[0], level=level
         )
-        first, many = (_whole(asked.get(name, usual), name) for name, usual in (("from", 0), ("rows", 200)))
+        first, many = (whole(asked.get(name, usual), name) for name, usual in (("from", 0), ("rows", 200)))
         end = first + min(many, _MOST_ROWS)
         parts = [_cells(column[first:end]) for column in table.values()]
         return {
@@ -375,7 +375,8 @@ def _listed(asked: Asked, name: str) -> list[Any]:
     return given
 
 
-def _whole(value: Any, name: str) -> int:
+def whole(value: Any, name: str) -> int:
+    """Return a whole number that was asked for, 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
         raise UsageError(f"{name} must be a whole number, 0 or more.")
     return value
@@ -408,13 +409,13 @@ def _where(domain: Domain, part: Any) -> tuple[Any, ...]:
 
 
 def _label(axis: Categories, i: Any) -> str:
-    if _whole(i, "a bin") >= axis.n:
+    if whole(i, "a bin") >= axis.n:
         raise UsageError(f"there are {axis.n} bins, counted from 0.")
     return str(axis.names()[i])
 
 
 def _span(axis: Axis, first: Any, last: Any) -> Any:
-    if not _whole(first, "a bin") < _whole(last, "a bin") <= axis.n:
+    if not whole(first, "a bin") < whole(last, "a bin") <= axis.n:
         raise UsageError(f"a range of bins rises, from 0 to {axis.n} at most.")
     if isinstance(axis, Categories):
         return list(axis.names()[first:last])

@@ -1,0 +1,420 @@
+"""What the page foresees: a stream of parts, dropped between two trials as soon as the page asks anew."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from dphist.errors import DataError, UsageError
+from dphist.planning import shapes
+from dphist.planning.advise import Expected
+from dphist.planning.foresee import Foresight, Warned, no_method, plan_epsilon
+from dphist.planning.grouped import GroupedPlan
+from dphist.planning.plan import Plan
+from dphist.planning.preview import Pattern, Preview, pattern
+from dphist.planning.publication import Publication
+from dphist.privacy.counts import unit_words
+from dphist.release import Release
+from dphist.release.words import chance_after, guess_in_words
+from dphist.studio.answers import exact, number, numbers
+from dphist.studio.guard import MOST_VALUES, Refusal
+from dphist.studio.ledgers import Ledgers
+from dphist.studio.plans import Checked, Plans
+from dphist.studio.releases import Releases, level_in, whole
+from dphist.studio.service import Asked
+
+_TABS, _KEPT = 64, 16
+_PATIENCE, _TRIES = 0.02, 100  # how long a question waits for the tab's earlier one to end
+
+
+class Superseded(Exception):  # noqa: N818 - the name is the event
+    """The page has asked anew, and nobody waits for this answer."""
+
+
+class Turns:
+    """The newest question of each tab: the others end at their next trial, and none waits in a queue."""
+
+    def __init__(self) -> None:
+        self._newest: OrderedDict[str, tuple[int, Lock]] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, tab: str, sequence: int) -> tuple[Callable[[], None], Lock]:
+        """Return what raises once a tab has asked anew, and the lock of the tab's work."""
+        with self._lock:
+            newest, lock = self._newest.get(tab, (sequence, Lock()))
+            self._newest[tab] = (max(newest, sequence), lock)
+            self._newest.move_to_end(tab)
+            while len(self._newest) > _TABS:
+                self._newest.popitem(last=False)
+
+        def check() -> None:
+            found = self._newest.get(tab)
+            if found is None or found[0] != sequence:
+                raise Superseded
+
+        return check, lock
+
+
+class Foreseeing:
+    """The questions about what is expected of a plan; no record is read for any of them."""
+
+    def __init__(self, plans: Plans, releases: Releases, ledgers: Ledgers) -> None:
+        self.plans, self.releases, self.ledgers = plans, releases, ledgers
+        self.turns = Turns()
+        self._kept: OrderedDict[tuple[Any, ...], Foresight] = OrderedDict()
+        self._lock = Lock()
+
+    # ---- questions ----------------------------------------------------------------------------------
+
+    def foresee(self, asked: Asked) -> Iterator[dict[str, Any]]:
+        """Return a stream of parts: what is known first comes first."""
+        made = self.plans.of(asked)
+        plan, level = _histogram(made, asked), level_in(asked)
+        records, look = _records(asked), self._look(asked, plan)
+        tab, sequence = asked.get("tab", ""), whole(asked.get("sequence", 0), "sequence")
+        if not isinstance(tab, str) or len(tab) > 100:
+            raise UsageError("tab must be a word.")
+        check, lock = self.turns.take(tab, sequence)
+        about = {"plan_digest": made.digest, "sequence": sequence, "histogram": asked["histogram"]}
+        return self._stream(made, plan, level, records, look, about, check, lock)
+
+    def range(self, asked: Asked) -> dict[str, Any]:
+        """Return what a range of bins will hold about, and how wide its interval will be."""
+        made = self.plans.of(asked)
+        plan, level = _histogram(made, asked), level_in(asked)
+        if isinstance(plan, GroupedPlan) or len(plan.domain.axes) != 1:
+            raise UsageError("a range is foreseen of a histogram with one axis.")
+        found = self._foresight(made, asked, plan)
+        n = plan.domain.n
+        lo, hi = (whole(asked.get(end), end) for end in ("lo", "hi"))
+        if not lo < hi <= n:
+            raise UsageError(f"a range of bins rises, from 0 to {n} at most.")
+        expected = float(found.made_up.values[lo:hi].sum())
+        each, joint = (found.half(np.array([lo]), np.array([hi]), level, joint=j) for j in (False, True))
+        return {
+            "plan_digest": made.digest,
+            "expected": expected,
+            "half": number(each),
+            "joint_half": number(joint),
+            "relative": number(each / expected) if expected else None,
+            "level": level,
+        }
+
+    def target(self, asked: Asked) -> dict[str, Any]:
+        """Return the epsilon of the plan at which one of its histograms has an error."""
+        made = self.plans.of(asked)
+        plan = _histogram(made, asked)
+        if isinstance(plan, GroupedPlan):
+            raise UsageError(
+                "an error is asked for of a histogram without groups; of groups try some epsilons."
+            )
+        error = asked.get("error")
+        if isinstance(error, bool) or not isinstance(error, int | float | str):
+            raise UsageError('error must be a number of records, or a part such as "2%".')
+        found = self._foresight(made, asked, plan)
+        epsilon, reached = found.epsilon_for(error)
+        found.save()
+        share = made.publication.shares[asked["histogram"]]
+        whole = plan_epsilon(epsilon, share)
+        return {
+            "plan_digest": made.digest,
+            "epsilon": exact(whole),
+            "histogram_epsilon": exact(whole * share),
+            "error": reached,
+            "method": found.method,
+        }
+
+    # ---- the stream ---------------------------------------------------------------------------------
+
+    def _stream(
+        self,
+        made: Checked,
+        plan: Plan,
+        level: float,
+        records: float,
+        look: Pattern | None,
+        about: dict[str, Any],
+        check: Callable[[], None],
+        lock: Lock,
+    ) -> Iterator[dict[str, Any]]:
+        start = time.monotonic()
+        try:
+            mine = any(_taken(lock, check) for _ in range(_TRIES))
+            try:
+                check()
+                yield self._odds(made.publication)
+                if isinstance(plan, GroupedPlan):
+                    yield from _by_group(plan, records, look, about)
+                else:
+                    yield from self._one(made, plan, level, records, look, about, check)
+            finally:
+                if mine:
+                    lock.release()
+        except Superseded:
+            yield {"part": "superseded"}
+            return
+        yield {"part": "end", "seconds": round(time.monotonic() - start, 3)}
+
+    def _one(
+        self,
+        made: Checked,
+        plan: Plan,
+        level: float,
+        records: float,
+        look: Pattern | None,
+        about: dict[str, Any],
+        check: Callable[[], None],
+    ) -> Iterator[dict[str, Any]]:
+        found = Foresight(plan, records=records, look=look, between=check)
+        try:
+            yield _error(found, about, found.rough(), final=False)
+            outcomes = found.outcomes()
+            within = {"within": number(outcomes.within(level)), "level": level}
+            yield _error(found, about, found.rough(), final=False) | within
+            yield _outcomes(outcomes)
+            yield _widths(found, level)
+            warned = found.warnings(level)
+            yield _warnings(warned)
+            yield _error(found, about, found.error().error, final=True) | within
+            rows = []
+            methods = found.methods
+            for at, method in enumerate(methods):
+                yield {"part": "progress", "done": at, "of": len(methods), "words": method}
+                row = found.row(method, closely=method == found.method)
+                rows.append(row)
+                yield _curve(row)
+            if (last := no_method(rows, found.answer)) is not None:
+                yield _warnings([*warned, last])
+            yield _advice(rows, found.method)
+        finally:
+            found.save()
+        self._keep(_key(made, about["histogram"], records, look), found)
+
+    def _odds(self, publication: Publication) -> dict[str, Any]:
+        epsilon = publication.budget
+        together = epsilon + self._spent(publication)
+        unit = next(iter(publication.plans.values())).unit
+        even = Fraction(1, 2)
+        earlier = {"epsilon": exact(together), "after": _hundred(chance_after(even, together))}
+        return {
+            "part": "odds",
+            "epsilon": exact(epsilon),
+            "before": 50,
+            "after": _hundred(chance_after(even, epsilon)),
+            "words": guess_in_words(epsilon, unit_words(unit, 1), with_earlier=together),
+            "with_earlier": earlier if together > epsilon else None,
+        }
+
+    def _spent(self, publication: Publication) -> Fraction:
+        try:
+            book, _ = self.ledgers.opened(publication, read_only=True)
+        except Refusal:
+            return Fraction(0)
+        return book.spent(publication.dataset)
+
+    # ---- what is assumed ----------------------------------------------------------------------------
+
+    def _foresight(self, made: Checked, asked: Asked, plan: Plan) -> Foresight:
+        """Return what was foreseen before of the same question, or a new one."""
+        records, look = _records(asked), self._look(asked, plan)
+        key = _key(made, asked["histogram"], records, look)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        found = Foresight(plan, records=records, look=look)
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[Any, ...], found: Foresight) -> None:
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+    def _look(self, asked: Asked, plan: Plan) -> Pattern | None:
+        """Return the shape that is assumed: by name, drawn by hand, or of an earlier release."""
+        shape = asked.get("shape") or {}
+        if not isinstance(shape, dict) or len(shape) > 1:
+            raise UsageError("shape must have a name, values, or a release.")
+        if "values" in shape:
+            return _drawn(shape["values"], plan)
+        if "release" in shape:
+            earlier = self.releases.opened(shape["release"])
+            if not isinstance(earlier, Release):
+                raise UsageError("a shape is that of one histogram, and this release has many groups.")
+            if earlier.simulated:
+                raise UsageError("that release is simulated: choose one that was published.")
+            return pattern(earlier, plan.domain)
+        if "name" in shape:
+            return Pattern(shapes.find(str(shape["name"])).name)
+        return None
+
+
+def _taken(lock: Lock, check: Callable[[], None]) -> bool:
+    """Wait a moment for the tab's earlier work to end, unless nobody waits for this one any more."""
+    check()
+    return lock.acquire(timeout=_PATIENCE)
+
+
+def _histogram(made: Checked, asked: Asked) -> Plan:
+    plans = made.publication.plans
+    name = asked.get("histogram")
+    if not isinstance(name, str) or name not in plans:
+        raise UsageError("histogram must be the name of one in the plan.")
+    return plans[name]
+
+
+def _records(asked: Asked) -> float:
+    records = asked.get("records", 10_000)
+    if isinstance(records, bool) or not isinstance(records, int | float):
+        raise UsageError("records must be the approximate number of records, such as 46000.")
+    return records
+
+
+def _drawn(values: Any, plan: Plan) -> Pattern:
+    n = plan.domain.n
+    if not isinstance(values, list) or len(values) != n or n > MOST_VALUES:
+        raise UsageError(f"a drawn shape has one number for each of the {n:,} bins.")
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        raise DataError("a drawn shape is made of numbers.")
+    drawn = np.array(values, dtype=np.float64)
+    if not np.isfinite(drawn).all() or (drawn < 0).any() or not drawn.sum() > 0:
+        raise DataError("a drawn shape has numbers of 0 or more, and not only 0.")
+    return Pattern("drawn by hand", drawn, lasting=False)
+
+
+def _key(made: Checked, histogram: str, records: float, look: Pattern | None) -> tuple[Any, ...]:
+    return made.digest, histogram, records, None if look is None else look.key
+
+
+# ---- parts ------------------------------------------------------------------------------------------
+
+
+def _error(found: Foresight, about: dict[str, Any], error: float, *, final: bool) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "part": "error",
+        **about,
+        "method": found.method,
+        "chosen": plan.pipeline.choice,
+        "epsilon": exact(plan.budget),
+        "error": number(error),
+        "within": None,
+        "answer": found.answer,
+        "relative": number(error / found.answer),
+        "queries": plan.workload if isinstance(plan.workload, str) else "listed",
+        "measure": "mean absolute",
+        "final": final,
+    }
+
+
+def _outcomes(found: Preview) -> dict[str, Any]:
+    low, high = found.band()
+    return {
+        "part": "outcomes",
+        "truth": numbers(found.truth),
+        "outcomes": [numbers(release.presentable) for release in found.releases],
+        "low": numbers(low),
+        "high": numbers(high),
+        "shape": list(found.domain.shape),
+        "like": found.like,
+        "spec": found.plot().spec,
+    }
+
+
+def _widths(found: Foresight, level: float) -> dict[str, Any]:
+    each, joint = found.widths(level)
+    lengths = [
+        {"bins": bins, "each": number(one), "joint": number(both)}
+        for bins, one, both in found.widths_of_ranges(level)
+    ]
+    return {
+        "part": "widths",
+        "level": level,
+        "each": numbers(each),
+        "joint": numbers(joint),
+        "lengths": lengths,
+        "note": found.example.error.description,
+    }
+
+
+def _warnings(warned: list[Warned]) -> dict[str, Any]:
+    said = [
+        {
+            "code": warning.code,
+            "message": warning.message,
+            "remedy": {"label": warning.remedy, "histogram": warning.change} if warning.remedy else None,
+        }
+        for warning in warned
+    ]
+    return {"part": "warnings", "warnings": said}
+
+
+def _curve(row: Expected) -> dict[str, Any]:
+    points = [[epsilon, error] for epsilon, error in row.curve]
+    return {"part": "curve", "method": row.method, "points": points, "intervals": row.intervals}
+
+
+def _advice(rows: list[Expected], method: str) -> dict[str, Any]:
+    """Return the method of least error among those with intervals, and how much worse the plan's is."""
+    own = next(row for row in rows if row.method == method)
+    best = min((row for row in rows if row.intervals), key=lambda row: row.error, default=own)
+    ratio = own.error / best.error if best.error else 1.0
+    words = f"The method {method} has the least error here."
+    if best is not own:
+        words = f"With {best.method} the error would be {best.error / own.error:.2f} times this one."
+    return {
+        "part": "advice",
+        "method": best.method,
+        "error": number(best.error),
+        "plan_error": number(own.error),
+        "ratio": number(ratio),
+        "words": words,
+    }
+
+
+def _by_group(
+    plan: GroupedPlan, records: float, look: Pattern | None, about: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    if look is not None and look.counts is not None:
+        raise UsageError("of a histogram by group the shape is named.")
+    found = plan.preview(records=round(records), like="smooth" if look is None else look.name)
+    answer = records * float(plan.queries.coverage().sum()) / (plan.domain.n * plan.queries.size)
+    levels = [
+        {
+            "name": row.name,
+            "groups": row.groups,
+            "error": number(row.error),
+            "bin_error": number(row.bin_error),
+        }
+        for row in found.levels
+    ]
+    lowest = found.levels[-1].error
+    yield {
+        "part": "error",
+        **about,
+        "method": plan.pipeline.name,
+        "chosen": plan.pipeline.choice,
+        "epsilon": exact(plan.budget),
+        "error": number(lowest),
+        "within": None,
+        "answer": answer / len(plan.hierarchy.leaves),
+        "relative": number(lowest * len(plan.hierarchy.leaves) / answer),
+        "queries": plan.workload if isinstance(plan.workload, str) else "listed",
+        "measure": "root mean square",
+        "levels": levels,
+        "final": True,
+    }
+    yield _outcomes(found[found.hierarchy.leaves[0]]) | {"group": found.hierarchy.leaves[0]}
+    yield _warnings([])
+
+
+def _hundred(chance: float) -> float:
+    """Return a chance in 100, rounded up to a tenth since it is an upper bound."""
+    return min(float(np.ceil(1000 * chance - 1e-9) / 10), 100.0)

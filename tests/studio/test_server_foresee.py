@@ -1,0 +1,366 @@
+"""What the page foresees is what the shell foresees, part by part; nobody works on old questions."""
+
+import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dphist as library
+from dphist.planning.advise import advise
+from dphist.planning.foresee import Foresight, plan_epsilon
+from dphist.planning.preview import Pattern
+from dphist.planning.simulated_errors import SimulatedErrors
+from dphist.release.words import chance_after
+from dphist.studio.foreseeing import Superseded, Turns
+from shell import dphist
+from studio_client import studio_page
+
+PLAN = {
+    "data": "people.csv",
+    "dataset": "visits",
+    "epsilon": "0.5",
+    "unit": "person",
+    "histograms": {
+        "ages": {"share": "0.4", "column": "age", "integers": [0, 15], "method": "identity"},
+        "kinds": {"column": "kind", "categories": ["a", "b"], "method": "identity"},
+    },
+}
+ASKED = {
+    "plan": PLAN,
+    "path": "a.toml",
+    "histogram": "ages",
+    "records": 5000,
+    "shape": {"name": "smooth"},
+    "level": 0.95,
+    "tab": "t",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_methods():
+    """Compare a few methods that start at once: which ones are suitable is tested elsewhere."""
+    from dphist.methods import catalogue
+    from dphist.planning import advise as module
+
+    some = lambda domain, queries: ("identity", "uniform", "hb", "privelet")  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "usual", some)
+        patch.setattr(catalogue, "usual", some)
+        yield
+
+
+@pytest.fixture
+def page(here, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    return studio_page(here)
+
+
+def parts(found):
+    return {part["part"]: part for part in found}
+
+
+class TestNumbers:
+    def test_they_are_those_of_the_library_and_the_shell(self, page):
+        found = page.lines("foresee", ASKED, sequence=1)
+        names = [part["part"] for part in found]
+        assert names[:2] == ["odds", "error"] and names[-1] == "end"
+        last = parts(found)
+        options = {"records": 5000, "epsilon": "0.2", "like": "smooth", "methods": ["identity"]}
+        expected = advise(library.Integers(0, 15), **options).rows[0]
+        assert last["error"]["error"] == expected.error and last["error"]["final"] is True
+        assert last["error"]["epsilon"] == "0.2" and last["error"]["method"] == "identity"
+        shell = dphist(
+            *[
+                "preview",
+                "--integers",
+                "0",
+                "15",
+                "--epsilon",
+                "0.2",
+                "--method",
+                "identity",
+                "--unit",
+                "person",
+                "--column",
+                "age",
+            ],
+            *["--records", "5000", "--like", "smooth", "--json"],
+        )
+        told = json.loads(shell.stdout)
+        assert last["outcomes"]["outcomes"] == told["outcomes"] and len(told["outcomes"]) == 12
+        assert last["outcomes"]["truth"] == told["truth"]
+        assert (last["outcomes"]["low"], last["outcomes"]["high"]) == (told["low"], told["high"])
+        assert last["error"]["within"] == told["within_95"]
+
+    def test_a_curve_for_every_suitable_method_that_of_the_plan_first(self, page):
+        found = page.lines("foresee", ASKED, sequence=1)
+        curves = [part for part in found if part["part"] == "curve"]
+        assert [c["method"] for c in curves] == ["identity", "uniform", "hb", "privelet"]
+        options = {"records": 5000, "epsilon": "0.2", "like": "smooth"}
+        for curve in curves:
+            row = advise(library.Integers(0, 15), methods=[curve["method"]], **options).rows[0]
+            assert [x for x, _ in curve["points"]] == [x for x, _ in row.curve]
+            assert len(curve["points"]) >= 5
+        own = dict(map(tuple, curves[0]["points"]))
+        assert own[0.2] == parts(found)["error"]["error"]
+        assert parts(found)["advice"]["method"] in {c["method"] for c in curves if c["intervals"]}
+        steps = [part for part in found if part["part"] == "progress"]
+        assert [(s["done"], s["of"]) for s in steps] == [(i, 4) for i in range(4)]
+
+    def test_widths_are_those_of_a_release(self, page):
+        widths = parts(page.lines("foresee", ASKED, sequence=1))["widths"]
+        plan = library.Plan(integers=(0, 15), epsilon="0.2", method="identity")
+        real = plan.release(list(range(16)))
+        low, high = real.intervals(level=0.95)
+        assert np.allclose(widths["each"], (high - low) / 2)
+        low, high = real.intervals(level=0.95, joint=True)
+        assert np.allclose(widths["joint"], (high - low) / 2)
+        by = {row["bins"]: row for row in widths["lengths"]}
+        for joint, name in ((False, "each"), (True, "joint")):
+            one = real.sum(0, 8, joint=joint)
+            assert math.isclose(by[8][name], (one.high - one.low) / 2, rel_tol=1e-9)
+        asked = page.ask("foresee/range", ASKED, lo=0, hi=8)
+        one = real.sum(0, 8)
+        assert math.isclose(asked["half"], (one.high - one.low) / 2, rel_tol=1e-9)
+        assert asked["expected"] == sum(
+            parts(page.lines("foresee", ASKED, sequence=2))["outcomes"]["truth"][:8]
+        )
+
+    def test_the_odds_add_up_what_was_spent(self, page, here):
+        odds = parts(page.lines("foresee", ASKED, sequence=1))["odds"]
+        assert odds["with_earlier"] is None and odds["epsilon"] == "0.5"
+        assert odds["after"] == 62.3 and "at most 62.3" in odds["words"]
+        book = library.Ledger.open(here / "dphist-ledger.db", create=True)
+        book.charge("1.5", dataset="visits", mechanism="m", what="w")
+        odds = parts(page.lines("foresee", ASKED, sequence=2))["odds"]
+        assert odds["with_earlier"]["epsilon"] == "2"
+        after = chance_after(Fraction(1, 2), Fraction(2))
+        assert 0 <= odds["with_earlier"]["after"] / 100 - after < 0.001
+        assert odds["words"].count("at most") == 2
+
+    def test_an_error_has_a_price(self, page):
+        cheap, dear = (page.ask("target", ASKED, error=error) for error in (20, 5))
+        for found, error in ((cheap, 20), (dear, 5)):
+            assert found["error"] <= error
+            assert Fraction(found["histogram_epsilon"]) == Fraction(found["epsilon"]) * Fraction("0.4")
+        assert Fraction(cheap["epsilon"]) < Fraction(dear["epsilon"])
+        again = json.loads(json.dumps(PLAN)) | {"epsilon": dear["epsilon"]}
+        got = parts(page.lines("foresee", ASKED | {"plan": again}, sequence=9))["error"]["error"]
+        assert got <= 5 * 1.15
+        assert page.ask("target", ASKED, error="2%")["epsilon"]
+        for bad in (0, -1, "x", None, True, 1e9, 1e-9, []):
+            assert page.refused("target", ASKED, error=bad, status=400)["charged"] is False
+
+    def test_nothing_is_read_and_nothing_is_spent(self, page, here):
+        (here / "people.csv").unlink()
+        page.lines("foresee", ASKED, sequence=1)
+        page.ask("target", ASKED, error=10)
+        page.ask("foresee/range", ASKED, lo=0, hi=3)
+        assert not list(here.glob("*.db"))
+
+
+@pytest.mark.parametrize(
+    ("found", "share", "whole"),
+    [
+        ("0.25", "1/2", "0.5"),
+        ("0.247", "3/5", "0.412"),
+        ("0.1", "1/3", "0.3"),
+        ("3.333", "1/3", "10"),
+        ("12.34", "1/10", "124"),
+        ("0.00123", "1/7", "0.00861"),
+    ],
+)
+def test_the_epsilon_of_a_plan_is_rounded_up_to_three_digits(found, share, whole):
+    made = plan_epsilon(Fraction(found), Fraction(share))
+    assert made == Fraction(whole) and made * Fraction(share) >= Fraction(found)
+
+
+class TestShapes:
+    def test_a_drawn_shape_is_the_truth_of_the_outcomes_and_is_not_kept(self, page, here):
+        drawn = [0.0] * 8 + [1.0] * 8
+        found = page.lines("foresee", ASKED | {"shape": {"values": drawn}}, sequence=1)
+        truth = parts(found)["outcomes"]["truth"]
+        assert sum(truth[:8]) == 0 and sum(truth) == 5000 and found[-1]["part"] == "end"
+        assert not list((here / "cache").rglob("*.json"))
+
+    def test_an_earlier_release_is_a_shape(self, page):
+        counts = [0] * 8 + [1000] * 8
+        library.from_counts(counts, bins=library.Integers(0, 15), epsilon=50, method="identity").save(
+            "old.json"
+        )
+        found = page.lines("foresee", ASKED | {"shape": {"release": "old.json"}}, sequence=1)
+        truth = parts(found)["outcomes"]["truth"]
+        assert sum(truth[:8]) < 500 < sum(truth[8:])
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            {"values": [1.0]},
+            {"values": [-1.0] + [1.0] * 15},
+            {"values": [0] * 16},
+            {"values": ["x"] * 16},
+            {"values": [1e400] * 16},
+            {"name": "nothing"},
+            {"name": "smooth", "values": []},
+            {"release": "none.json"},
+            [],
+            "smooth",
+        ],
+    )
+    def test_what_is_no_shape_is_refused(self, page, shape):
+        if shape in ([], {}):
+            return
+        body = json.dumps(ASKED | {"shape": shape, "sequence": 1}).replace("Infinity", "1e400")
+        assert page.send("foresee", body).status_code in (400, 410, 422)
+
+    def test_what_is_no_number_of_records_is_refused(self, page):
+        for records in (0, -5, "many", True, 1e300):
+            found = page.send("foresee", ASKED | {"records": records, "sequence": 1})
+            last = found.text.splitlines()[-1]
+            assert found.status_code == 400 or json.loads(last)["part"] == "failed"
+
+
+class TestWarnings:
+    def foresight(self, records=5000, epsilon=1, look=None, **more):
+        plan = library.Plan(epsilon=epsilon, method="identity", **more)
+        return Foresight(plan, records=records, look=look or Pattern("smooth"))
+
+    def codes(self, found):
+        return {warning.code: warning for warning in found.warnings(0.95)}
+
+    def test_bins_at_an_end_that_hold_less_than_the_noise(self):
+        shape = Pattern("drawn", np.array([100.0] * 12 + [0.0] * 4), lasting=False)
+        found = self.codes(self.foresight(look=shape, integers=(0, 15)))["small_bins"]
+        assert "from about 12 upwards" in found.message and found.remedy == "Make 12 to 15 one bin"
+        merged = library.Plan(epsilon=1, bins=found.change["bins"]).domain
+        assert merged.n == 13
+        values = np.arange(-2, 19)
+        before = library.Integers(0, 15).index(values) >= 0
+        assert ((merged.axis.index(values) >= 0) == before).all(), "the same records are counted"
+        shape = Pattern("drawn", np.array([0.0] * 4 + [100.0] * 12), lasting=False)
+        found = self.codes(self.foresight(look=shape, integers=(0, 15)))["small_bins"]
+        merged = library.Plan(epsilon=1, bins=found.change["bins"]).domain
+        assert "up to about 3" in found.message and merged.n == 13
+        assert ((merged.axis.index(values) >= 0) == before).all()
+        shape = Pattern("drawn", np.array([100.0] * 14 + [0.0] * 2), lasting=False)
+        found = self.codes(self.foresight(look=shape, bins=16, range=(0, 32)))["small_bins"]
+        assert found.change["bins"][-2:] == [28.0, 32.0]
+
+    def test_full_bins_are_not_warned_of(self):
+        flat = Pattern("drawn", np.ones(16), lasting=False)
+        assert self.codes(self.foresight(look=flat, integers=(0, 15))) == {}
+
+    def test_too_many_bins_for_the_epsilon(self):
+        flat = Pattern("drawn", np.ones(4096), lasting=False)
+        found = self.codes(self.foresight(look=flat, epsilon="0.1", bins=4096, range=(0, 1)))
+        warned = found["too_many_bins"]
+        assert warned.message.startswith("4,096 bins are too many for epsilon 0.1")
+        fewer = warned.change["bins"]
+        again = self.foresight(look=Pattern("d", np.ones(fewer)), epsilon="0.1", bins=fewer, range=(0, 1))
+        assert self.codes(again) == {}
+
+    def test_people_with_many_records(self):
+        told = self.codes(self.foresight(integers=(0, 15), column="a", unit="patient", max_contributions=3))
+        assert told["bounded"].message.startswith(
+            "Of a patient with more than 3 records, only 3 are counted."
+        )
+        assert "bounded" not in self.codes(self.foresight(integers=(0, 15)))
+
+    def test_a_workload_that_no_method_serves(self, page):
+        few = page.lines("foresee", ASKED | {"records": 20}, sequence=1)
+        assert "no_method" in [w["code"] for w in parts(few)["warnings"]["warnings"]]
+        many = page.lines("foresee", ASKED | {"records": 10**6}, sequence=2)
+        assert "no_method" not in [w["code"] for w in parts(many)["warnings"]["warnings"]]
+
+
+class TestOtherKinds:
+    @pytest.mark.parametrize(
+        "one",
+        [
+            {"column": "kind", "categories": ["a", "b"], "other": "x"},
+            {"column": "age", "range": ["2024-01-01", "2024-03-01"], "every": "week"},
+            {"column": "age", "bins": 3, "range": [0, 9], "y_column": "kind", "y_categories": ["a", "b"]},
+            {"column": "age", "integers": [0, 5], "by": "kind", "groups": ["a", "b"]},
+        ],
+    )
+    def test_all_of_them_are_foreseen(self, page, one, monkeypatch):
+        from dphist.planning import advise as module
+
+        monkeypatch.setattr(module, "usual", lambda domain, queries: ("identity", "uniform"))
+        plan = {"epsilon": "1", "histograms": {"h": {"method": "identity", **one}}}
+        found = page.lines("foresee", ASKED | {"plan": plan, "histogram": "h"}, sequence=1)
+        assert found[-1]["part"] == "end", found[-1]
+        assert parts(found)["error"]["error"] > 0 and len(parts(found)["outcomes"]["outcomes"]) == 12
+
+
+class TestTurns:
+    def test_the_newest_question_of_a_tab_wins(self):
+        turns = Turns()
+        first, _ = turns.take("a", 1)
+        other, _ = turns.take("b", 1)
+        first()
+        second, _ = turns.take("a", 2)
+        second()
+        other()
+        with pytest.raises(Superseded):
+            first()
+        late, _ = turns.take("a", 1)
+        with pytest.raises(Superseded):
+            late()
+        for i in range(200):
+            turns.take(f"tab {i}", 1)
+        with pytest.raises(Superseded):
+            second()
+
+    def test_old_work_ends_before_its_next_trial(self, page, monkeypatch):
+        trials, waiting, go = [], threading.Event(), threading.Event()
+        real = SimulatedErrors._trial
+
+        def slow(self, method, epsilon, run):
+            trials.append(threading.get_ident())
+            waiting.set()
+            assert go.wait(60)
+            return real(self, method, epsilon, run)
+
+        monkeypatch.setattr(SimulatedErrors, "_trial", slow)
+        with ThreadPoolExecutor(1) as pool:
+            old = pool.submit(page.lines, "foresee", ASKED, sequence=1)
+            assert waiting.wait(60)
+            page_turn, _ = _turns(page).take("t", 2)
+            go.set()
+            found = old.result()
+        assert found[-1] == {"part": "superseded"} and len(trials) == 1
+        page_turn()
+
+    def test_a_hundred_rapid_changes_leave_no_queue_behind(self, page, monkeypatch):
+        made = []
+        real = SimulatedErrors.__init__
+
+        def counted(self, *given, **named):
+            made.append(1)
+            real(self, *given, **named)
+
+        monkeypatch.setattr(SimulatedErrors, "__init__", counted)
+
+        def ask(i):
+            plan = PLAN | {"epsilon": f"{0.5 + i / 1000:.3f}"}
+            return page.lines("foresee", ASKED | {"plan": plan}, sequence=i)[-1]["part"]
+
+        with ThreadPoolExecutor(16) as pool:
+            ends = list(pool.map(ask, range(1, 101)))
+        assert ends[-1] == "end" and set(ends) <= {"end", "superseded"}
+        assert ends.count("end") < 100
+        assert page.lines("foresee", ASKED, sequence=101)[-1]["part"] == "end"  # at once: nobody is before it
+        assert threading.active_count() < 60
+
+
+def _turns(page):
+    """Return the turns of the studio behind a page."""
+    starlette = page.client.app.app
+    (asked,) = [r.endpoint for r in starlette.routes if r.path.startswith("/api/")]
+    (functions,) = [c.cell_contents for c in asked.__closure__ if isinstance(c.cell_contents, dict)]
+    return functions["foresee"].__self__.turns
