@@ -21,6 +21,7 @@ from dphist import kernels
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
+from dphist.kernels.trees.hats import fitted_hats
 from dphist.kernels.trees.tree import make_tree
 from dphist.methods import catalogue, rehearsal
 from dphist.methods.catalogue import CATALOGUE
@@ -42,7 +43,8 @@ def compiled():
 def forget():
     """Bring the process back to where nothing is compiled; what is on disk stays there."""
     rehearsal._rehearsed.clear()
-    make_tree.cache_clear()  # a tree that is remembered takes no loop to grow
+    for remembered in (make_tree, fitted_hats):  # which takes no loop to make again
+        remembered.cache_clear()
     for loop in kernels.LOOPS:
         loop._reset_overloads()
 

@@ -46,6 +46,7 @@ _SETTINGS = [
     "halved",
     "least",
     "levels",
+    "most",
     "one_sided",
     "passes",
     "penalty",

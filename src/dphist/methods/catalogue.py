@@ -419,7 +419,7 @@ _METHODS = (
     _runs_tree("dawa2", "DAWA's idea with splits from the root down, then hats or a tuned tree (ours).",
         _DAWA, _dawa2, usual=_BOTH),
     _runs_tree("dawa3", "As dawa2, its groups halved, and values averaged over prunings of a tree (ours).",
-        _DAWA, _dawa3, intervals="normal", usual=_BOTH),
+        _DAWA, _dawa3, usual=_BOTH),
     _runs_tree("partition+uniform", "DAWA's partition, a binary tree with even budgets.",
         _DAWA, lambda d: _smoothed(d, _SA, _EVEN)),
     _runs_tree("partition+geometric",

@@ -177,7 +177,8 @@ def stack_hats(n: int, levels: Sequence[Level], *, whole: int = WHOLE) -> HatSha
         raise UsageError("the levels' weights must be positive and below the whole, which is at most 2**30.")
     parts = [_hats_of(n, level) for level in levels]
     columns = np.concatenate([np.empty((7, 0), np.int64), *parts], axis=1)
-    first, last, half, left, peak, right, tops = columns[:, np.lexsort((columns[0], columns[1]))]
+    rows = np.ascontiguousarray(columns[:, np.lexsort((columns[0], columns[1]))])
+    first, last, half, left, peak, right, tops = rows
     offset = np.zeros(first.size + 1, np.int64)
     np.cumsum(last - first, out=offset[1:])
     weights, bins = np.empty(offset[-1], np.int64), np.full(n, whole)
