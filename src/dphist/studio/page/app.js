@@ -33,7 +33,8 @@ const told = () => {
 };
 const show = () => {
   const bad = told();
-  swap($('#main'), bad && h('div.top18', bad), VIEWS[S.view].view());
+  const left = (S.session.unfinished || []).filter(one => S.view !== 'publish' || one.path !== S.path);
+  swap($('#main'), bad && h('div.top18', bad), left.map(one => h('div.top18', note('warn', one.words, ' ', link('Open ' + one.path, async () => { if (await openPlan(one.path)) go('publish'); })))), VIEWS[S.view].view());
   VIEWS[S.view].drawn?.();
   header();
   if (S.gone) for (const one of $$('#main input, #main select, #main textarea, #main button')) one.disabled = true;

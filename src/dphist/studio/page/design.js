@@ -57,7 +57,7 @@ const card = name => {
       why(faults),
       h('p.small', 'Records outside the bins are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', 'Records outside the bins', v => { one.outside = v; })),
       h('p.hint', words('bounds'), link('I do not know the range', () => look(one))),
-      h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => Object.assign(one, { by: other, groups: [] }), 0))],
+      h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; delete one.workload; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => Object.assign(one, { by: other, groups: [] }), 0))],
         link('Rename', async () => { const next = await ask('Rename ' + name, name, 'Rename'); if (next && !(next in S.plan.histograms)) { open = next; change(plan => { plan.histograms = Object.fromEntries(Object.entries(plan.histograms).map(([key, v]) => [key === name ? next : key, v])); }, 0); } }),
         Object.keys(S.plan.histograms).length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
       advanced(name, one, info)));

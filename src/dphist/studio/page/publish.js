@@ -6,15 +6,16 @@ import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 
 let ready = null, done = null, fresh = false;
+const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
 const id = () => ({ path: S.path, publish_token: ready.publish_token, plan_digest: ready.plan_digest });
 const prepare = again => attempt(async () => {
   ready = null;
   if (S.dirty || !S.good || S.check.problems.length) return redraw();
   ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
-  done = ready.state === 'published' ? ready.publication : null;
+  done = ready.state === 'published' ? ready : null;
   S.published = !!done;
   redraw();
-  if (ready.state === 'running') { await watch(now => S.view !== 'publish' || ['published', 'finishable', 'lost', 'new'].includes(now?.state)); if (S.view === 'publish') await prepare(); }
+  if (isRunning(ready)) { await watch(now => S.view !== 'publish' || (now && !isRunning(now))); if (S.view === 'publish') await prepare(); }
 });
 // Says how far a publication is, until it ends; never publishes by itself.
 const watch = async isOver => {
@@ -47,7 +48,7 @@ const bar = () => {
 const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); });
 const named = (name, hint, right) => h('tr', h('td', h('span.row.name', swatch(name), h('span', h('b', name), h('br'), h('span.hint', hint)))), h('td.n', right));
 const published = () => {
-  const it = done.publication || done, releases = it.releases;
+  const { releases } = done.publication;
   return [head(crumb(), 'Published', `Epsilon ${eps(done.charged ?? ready?.charge)} was charged once${done.entry ? `, as entry ${done.entry} of the ledger` : ''}${done.when ? `, on ${day(done.when, true)}` : ''}.`), !fresh && h('div.top18', note('plain', words('again'))),
     h('div.cols.side', h('div.stack', panel(few(releases.length, 'release').replace(/^./, c => c.toUpperCase()), table('.receipt', releases.map(r => named(r.name, r.path, link('Explore ' + r.name, () => go('explore', r.path)))))), panel(`The budget of “${ready?.dataset ?? S.plan.dataset}”`, bar())),
       h('aside.stack', panel('', words('report', { make: button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), explore: button('Explore first', () => go('explore', releases[0].path)) })), panel('', words('more', { again: anew() }))))];
@@ -56,13 +57,13 @@ export default {
   async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
   view() {
     if (done && S.published) return published();
-    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && ['finishable', 'lost', 'running'].includes(r.state), e = number(r?.charge || S.plan.epsilon);
+    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new', e = number(r?.charge || S.plan.epsilon);
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
     const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
-      stuck && note(r.state === 'running' ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
+      stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, one.file, 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
       !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())) })),

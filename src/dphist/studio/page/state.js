@@ -69,6 +69,7 @@ export const change = (edit, wait = 180) => {
   edit(S.plan);
   S.dirty = true;
   S.published = false;
+  if (!wait) redraw();
   clearTimeout(timer);
   return new Promise(done => { timer = setTimeout(() => recheck().then(done), wait); });
 };
