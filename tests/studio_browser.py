@@ -56,9 +56,7 @@ class Served:
             app, log_level="critical", access_log=False, ws="none", timeout_graceful_shutdown=1
         )
         self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(
-            target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True
-        )
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
 
     @property
@@ -133,18 +131,22 @@ class Tab:
         """Go to a view by its address."""
         self.page.evaluate(f"location.hash = '#{view}'")
         heading = VIEWS.get(view.split("=")[0], "")
-        self.page.wait_for_function("text => document.querySelector('h1')?.textContent.includes(text)", arg=heading)
+        self.page.wait_for_function(
+            "text => document.querySelector('h1')?.textContent.includes(text)", arg=heading
+        )
 
     def heading(self, text):
         """Wait until the heading says this."""
-        self.page.wait_for_function("text => document.querySelector('h1')?.textContent.includes(text)", arg=text)
+        self.page.wait_for_function(
+            "text => document.querySelector('h1')?.textContent.includes(text)", arg=text
+        )
 
     def text(self, selector="#main"):
         return re.sub(r"\s+", " ", self.page.inner_text(selector))
 
     def close(self):
         self.context.close()
-        assert self.faults == []
+        assert not self.faults, self.faults
 
 
 @contextlib.contextmanager

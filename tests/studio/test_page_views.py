@@ -22,7 +22,7 @@ PLAN = """\
 data = "people.csv"
 ledger = "{ledger}.db"
 dataset = "people"
-epsilon = 0.5
+epsilon = 2
 unit = "person"
 
 [histograms.ages]
@@ -42,7 +42,7 @@ max_contributions = 3
 
 def written(folder, name, labels="['a', 'b']"):
     """Write records and a plan of them."""
-    rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 10}" for i in range(1000))
+    rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 500}" for i in range(1000))
     (folder / "people.csv").write_text(f"age,kind,person\n{rows}\n")
     path = folder / f"{name}.toml"
     path.write_text(PLAN.format(labels=labels, ledger=name))
@@ -188,7 +188,9 @@ def test_explore_reads_ranges_by_keys_and_by_pointer(browser, studio):
         first = one.text("#xread")
         one.page.focus("[aria-label='End of the selected range']")
         one.page.keyboard.press("PageUp")
-        one.page.wait_for_function("old => document.querySelector('#xread').innerText.replace(/\\s+/g, ' ') !== old", arg=first)
+        one.page.wait_for_function(
+            "old => document.querySelector('#xread').innerText.replace(/\\s+/g, ' ') !== old", arg=first
+        )
         assert one.page.get_attribute("[aria-label='End of the selected range']", "aria-valuenow") == "59"
         assert "30 to 59" in one.text("#xread")
         box = one.page.locator("#xc svg").bounding_box()
@@ -276,7 +278,9 @@ def test_keys_go_to_views_and_no_key_spends(browser, studio):
         for key, view in zip("felpd", ["foresee", "explore", "ledger", "publish", "design"], strict=True):
             one.page.keyboard.press("g")
             one.page.keyboard.press(key)
-            one.page.wait_for_function("name => document.title === name + ' – dphist studio'", arg=view.title())
+            one.page.wait_for_function(
+                "name => document.title === name + ' – dphist studio'", arg=view.title()
+            )
             assert one.page.evaluate("document.activeElement.id") == "main"
         one.page.keyboard.press("?")
         one.page.wait_for_selector("dialog >> text=No key spends budget")

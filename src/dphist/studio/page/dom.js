@@ -83,6 +83,6 @@ export const rough = n => !known(n) ? '–' : Math.abs(n) >= 10 ? count(+n.toPre
 // Exact numbers come as texts ("0.5", "1/3"): `number` is for drawing only.
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
 export const eps = text => { const v = number(text), short = +v.toPrecision(6); return Math.abs(v - short) < 1e-12 ? String(short) : '≈ ' + +v.toPrecision(3); };
-export const percent = x => known(x) ? (100 * x).toFixed(x > 0.1 ? 0 : 1) + ' %' : '–';
+export const percent = x => known(x) ? minus((100 * x).toFixed(x > 0.1 ? 0 : 1)) + ' %' : '–';
 export const few = (n, one, many = one + 's') => ('no one two three four five six seven eight nine ten eleven twelve'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

@@ -33,7 +33,7 @@ const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range);
-  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || String(+q.value.toPrecision(3)).replace('-', '−'))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
