@@ -1,6 +1,7 @@
 """One browser for all tests of the page."""
 
 import pytest
+
 from studio_browser import launched
 
 

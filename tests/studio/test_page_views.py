@@ -1,14 +1,14 @@
 """What the page shows without publishing: its views, what it does with bad files, labels and addresses."""
 
-import os
+import contextlib
 import re
 from pathlib import Path
 
 import pytest
-from studio_browser import NARROW, VIEWS, serving, showing, tab
 
 from dphist.planning import plan_files
 from dphist.privacy.ledger import Ledger
+from studio_browser import NARROW, VIEWS, serving, showing, tab
 
 HOSTILE = [
     "<img src=x onerror=\"window.hit='img'\">",
@@ -62,12 +62,8 @@ def released(path):
 def studio(tmp_path_factory):
     folder = tmp_path_factory.mktemp("views")
     path = written(folder, "people")
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
+    with contextlib.chdir(folder):
         released(path)
-    finally:
-        os.chdir(before)
     with serving(folder, plan=path) as served:
         served.folder = folder
         yield served
@@ -279,7 +275,7 @@ def test_keys_go_to_views_and_no_key_spends(browser, studio):
             one.page.keyboard.press("g")
             one.page.keyboard.press(key)
             one.page.wait_for_function(
-                "name => document.title === name + ' – dphist studio'", arg=view.title()
+                r"name => document.title === name + ' \u2013 dphist studio'", arg=view.title()
             )
             assert one.page.evaluate("document.activeElement.id") == "main"
         one.page.keyboard.press("?")
