@@ -26,3 +26,10 @@ def here(tmp_path, monkeypatch):
     rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 10}" for i in range(1000))
     (tmp_path / "people.csv").write_text(f"age,kind,person\n{rows}\n")
     return tmp_path
+
+
+@pytest.fixture
+def unrehearsed(monkeypatch):
+    """Publish without the runs on made-up counts before: what they would find, the release itself must."""
+    for module in ("plan", "grouped"):
+        monkeypatch.setattr(f"dphist.planning.{module}.rehearse", lambda *given, **options: None)

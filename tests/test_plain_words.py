@@ -251,6 +251,7 @@ class TestDomains:
             dphist.from_counts([5, 6, 7, 8], epsilon=1, method=method, ledger=book)
         assert book.spent("default") == 0
 
+    @pytest.mark.usefixtures("unrehearsed")
     @pytest.mark.parametrize("method", NAMES)
     @pytest.mark.parametrize("shape", [(12,), (1,), (4, 3), (1, 5), (5, 1)])
     def test_every_method_serves_a_domain_or_refuses_it_unpaid(self, method, shape):

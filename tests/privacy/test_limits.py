@@ -75,6 +75,7 @@ def drive(method: str, x: np.ndarray, epsilon: Fraction, workload: str, calibrat
     release.to_json()
 
 
+@pytest.mark.usefixtures("unrehearsed")
 @pytest.mark.parametrize("epsilon", ["least", "usual", "huge"])
 @pytest.mark.parametrize("method", CATALOGUE)
 def test_no_allowed_count_stops_a_method(method: str, epsilon: str) -> None:

@@ -28,6 +28,7 @@ from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy import noise
 from dphist.release import Release
 
+pytestmark = pytest.mark.usefixtures("unrehearsed")
 PLAN, MADE, NOISY = "the plan alone", "when and by what it was made", "noisy answers"
 _STEPS = ("initialize", "order", "partition", "estimate")
 _SETTINGS = [
