@@ -22,7 +22,7 @@ from dphist.planning.publication import Publication
 from dphist.privacy.counts import unit_words
 from dphist.release import Release
 from dphist.release.words import chance_after, guess_in_words
-from dphist.studio.answers import exact, number, numbers
+from dphist.studio.answers import MOST_DRAWN, exact, number, numbers
 from dphist.studio.guard import MOST_VALUES, Refusal
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.plans import Checked, Plans
@@ -267,6 +267,10 @@ def _histogram(made: Checked, asked: Asked) -> Plan:
     name = asked.get("histogram")
     if not isinstance(name, str) or name not in plans:
         raise UsageError("histogram must be the name of one in the plan.")
+    if plans[name].domain.n > MOST_DRAWN:
+        raise UsageError(
+            f"more than {MOST_DRAWN:,} bins are not foreseen here; in the shell: dphist plan price PLAN"
+        )
     return plans[name]
 
 

@@ -25,6 +25,7 @@ from dphist.studio.answers import MOST_NAMES, axis_of, estimate, exact, line, nu
 from dphist.studio.guard import MOST_BYTES, MOST_DEPTH, MOST_VALUES, Answer, Refusal
 from dphist.studio.places import Places
 from dphist.studio.service import Asked
+from dphist.uncertainty import noise_law
 
 AnyRelease = Release | GroupedRelease
 RELEASES, DATA = (".json", ".parquet"), (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".duckdb", ".gz")
@@ -47,6 +48,7 @@ def level_in(asked: Asked) -> float:
     level = asked.get("level", 0.95)
     if isinstance(level, bool) or not isinstance(level, int | float):
         raise UsageError("level must be a number between 0 and 1, such as 0.95.")
+    noise_law.check_level(level)
     return float(level)
 
 
