@@ -117,7 +117,8 @@ class Studio:
     def session(self, asked: Asked) -> dict[str, Any]:
         """Return what there is: the folder, what was named at the start, the budget, what is unfinished."""
         start = self.start
-        plan = None if start.plan is None else self._plan_of(start.plan)
+        named = self.plans.path(asked) if asked.get("path") else start.plan  # the one that is open
+        plan = None if named is None else self._plan_of(named)
         publication = None if plan is None else plan.publication
         dataset = "default" if publication is None else publication.dataset
         data = start.data if start.data is None or "://" in start.data else self.places.name(start.data)

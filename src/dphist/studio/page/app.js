@@ -50,7 +50,7 @@ const header = () => {
 const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', button('Close', () => close(), '', { autofocus: true }))]);
 let g = 0;
 addEventListener('keydown', event => {
-  if (event.target.matches('input,select,textarea') || $('#dialog').open || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches('input,select,textarea') || $('dialog') || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === '?') keys();
   const to = Date.now() - g < 1500 && NAV.find(v => v[0] === event.key);
   g = event.key === 'g' ? Date.now() : 0;

@@ -63,12 +63,11 @@ let saying;
 export const say = text => { clearTimeout(saying); saying = setTimeout(() => { $('#live').textContent = text; }, 400); };
 // A dialog; `fill(close)` returns what stands in it. Resolves with what it was closed with.
 export const dialog = (title, fill, wide) => new Promise(resolve => {
-  const box = $('#dialog');
   let answer = null;
-  box.className = wide ? 'wide' : '';
-  box.replaceChildren(h('form.pad', { onsubmit: e => e.preventDefault() }, h('h2', { id: 'dt' }, title), fill(value => { answer = value ?? null; box.close(); })));
-  box.onclose = () => { box.replaceChildren(); resolve(answer); };
-  if (!box.open) box.showModal();
+  const box = h('dialog' + (wide ? '.wide' : ''), { 'aria-labelledby': 'dt', onclose: () => { box.remove(); resolve(answer); } });
+  box.append(h('form.pad', { onsubmit: e => e.preventDefault() }, h('h2', { id: 'dt' }, title), fill(value => { answer = value ?? null; box.close(); })));
+  document.body.append(box);
+  box.showModal();
   $('[autofocus]', box)?.focus();
 });
 export const ask = (title, value, yes) => dialog(title, close => {

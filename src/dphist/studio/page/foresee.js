@@ -48,8 +48,9 @@ let asking;
 const ranged = () => {
   asking?.abort();
   asking = new AbortController();
-  if (range && parts.error && !parts.outcomes?.shape) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
+  if (range && parts.error && !isGrid(parts.outcomes)) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
 };
+const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
 const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
@@ -88,7 +89,7 @@ const equation = () => {
     }));
 };
 const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
-  select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !spot().outcomes.shape && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+  select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
 const help = () => h('p.hint.tip', { id: 'guess' }, words('guess'));
 const draw = () => {
   drawing = !drawing;
@@ -119,10 +120,10 @@ export default {
     const now = spot(), o = now.outcomes, box = $('#oc');
     if (!S.good || !box) return;
     if (o) {
-      const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: o.shape ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: 'Simulated releases around the guessed shape, with a 95 % band' };
+      const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: isGrid(o) ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: 'Simulated releases around the guessed shape, with a 95 % band' };
       if (drawing) histogram(box, { values: S.guess.values, axis: axis(), label: 'Draw the shape you expect', top: Math.max(...o.truth) * 1.5, draws: [], draw: () => {} });
       else if (mode === 'multi') multiples(box, base);
-      else histogram(box, { ...base, range: o.shape ? null : range, names: named, move: r => { range = r; }, end: ranged });
+      else histogram(box, { ...base, range: isGrid(o) ? null : range, names: named, move: r => { range = r; }, end: ranged });
       if (!drawing && mode !== 'multi') strip($('#oe'), { ...base, label: 'Error of each bin in the simulated releases' });
       if (mode === 'play' && !matchMedia('(prefers-reduced-motion:reduce)').matches) player = setTimeout(() => { shown++; if (!box.contains(document.activeElement)) this.drawn(); }, 450);
       reads();

@@ -14,6 +14,7 @@ const prepare = again => attempt(async () => {
   ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
   done = ready.state === 'published' ? ready : null;
   S.published = !!done;
+  if (ready.limit) S.session.budget = ready;
   redraw();
   if (isRunning(ready)) { await watch(now => S.view !== 'publish' || (now && !isRunning(now))); if (S.view === 'publish') await prepare(); }
 });

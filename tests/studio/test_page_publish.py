@@ -1,0 +1,207 @@
+"""Publishing in a browser: one typed confirmation, one charge, the same release for whoever looks again."""
+
+from fractions import Fraction
+
+import pytest
+
+from dphist.privacy.ledger import Ledger
+from studio_browser import serving, tab
+
+PLAN = """\
+data = "people.csv"
+ledger = "ledger.db"
+dataset = "{name}"
+epsilon = {epsilon}
+
+[histograms.ages]
+column = "age"
+integers = [0, 9]
+method = "identity"
+
+[histograms.kinds]
+column = "kind"
+categories = ["a", "b"]
+method = "identity"
+"""
+
+
+class Office:
+    """A folder with records, a ledger with a limit for every plan, and a studio."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        rows = "\n".join(f"{i % 10},{'ab'[i % 2]}" for i in range(1000))
+        (folder / "people.csv").write_text(f"age,kind\n{rows}\n")
+        self.ledger = Ledger.open(folder / "ledger.db", create=True)
+
+    def plan(self, name, epsilon="0.5", limit="4"):
+        (self.folder / f"{name}.toml").write_text(PLAN.format(name=name, epsilon=epsilon))
+        self.ledger.set_limit(name, limit)
+
+    def charges(self, name):
+        return [one.epsilon for one in self.ledger.entries(name) if one.kind == "charge"]
+
+    def releases(self, name):
+        return {path.name: path.read_bytes() for path in sorted((self.folder / name).glob("*.json"))}
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory):
+    return Office(tmp_path_factory.mktemp("office"))
+
+
+@pytest.fixture(scope="module")
+def studio(office):
+    with serving(office.folder) as served:
+        yield served
+
+
+def at_publish(one, name):
+    """Open a plan and go to its publication."""
+    one.enter()
+    one.page.click("text=Open a plan")
+    one.page.click(f'.list >> text="{name}.toml"')
+    one.heading("What do you want to count?")
+    one.go("publish")
+    return one
+
+
+def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release(browser, office, studio):
+    office.plan("once")
+    with tab(browser, studio) as one:
+        at_publish(one, "once").page.click("#pub")
+        assert "Charge epsilon 0.5 to “once”?" in one.text("dialog")
+        assert "3.5 of 4 is left" in one.text("dialog")
+        one.page.keyboard.type("charge 5")
+        one.page.keyboard.press("Enter")
+        assert one.page.is_visible("dialog")
+        assert one.page.is_disabled("dialog .spend")
+        assert "publish" not in one.sent
+        one.page.fill("#cf", "charge 0.5")
+        one.page.keyboard.press("Enter")
+        one.heading("Published")
+        assert "Epsilon 0.5 was charged once" in one.text()
+        assert "already published" not in one.text()
+        assert office.charges("once") == [Fraction(1, 2)]
+        drawn = office.releases("once")
+        assert set(drawn) == {"ages.json", "kinds.json"}
+        one.page.reload()
+        one.heading("Published")
+        assert "This plan was already published. You see the same release again." in one.text()
+        assert "3.5 left" in one.text("#budget")
+        one.page.click("text=Explore ages")
+        one.heading("Records by age")
+        assert "One of two histograms that together protect" in one.text()
+        one.go("ledger")
+        one.page.wait_for_selector("text=What is left")
+        assert "3.5 left of 4" in one.text()
+        assert office.charges("once") == [Fraction(1, 2)]
+        assert office.releases("once") == drawn
+
+
+def test_two_tabs_that_publish_at_once_are_charged_once(browser, office, studio):
+    office.plan("twice")
+    with tab(browser, studio) as one, tab(browser, studio) as two:
+        for each in (one, two):
+            at_publish(each, "twice").page.click("#pub")
+            each.page.fill("#cf", "charge 0.5")
+        for each in (one, two):  # neither waits for its answer
+            each.page.evaluate("() => document.querySelector('dialog .spend').click()")
+        for each in (one, two):
+            each.heading("Published")
+        assert office.charges("twice") == [Fraction(1, 2)]
+        two.page.reload()
+        two.heading("Published")
+        assert office.charges("twice") == [Fraction(1, 2)]
+        assert len(office.releases("twice")) == 2
+
+
+def test_a_button_pressed_many_times_publishes_once(browser, office, studio):
+    office.plan("eager")
+    with tab(browser, studio) as one:
+        at_publish(one, "eager").page.click("#pub")
+        one.page.fill("#cf", "charge 0.5")
+        one.page.evaluate(
+            "() => { for (let i = 0; i < 20; i++) document.querySelector('dialog .spend').click(); }"
+        )
+        one.heading("Published")
+        assert one.sent.count("publish") == 1
+        assert office.charges("eager") == [Fraction(1, 2)]
+
+
+def test_beyond_the_limit_is_refused_and_what_is_left_can_be_used(browser, office, studio):
+    office.plan("greedy", epsilon="3", limit="1")
+    with tab(browser, studio) as one:
+        at_publish(one, "greedy").page.wait_for_selector("#pub")
+        assert one.page.is_disabled("#pub")
+        assert "Nothing was charged" in one.text()
+        assert "Beyond the limit 2" in one.text()
+        assert one.page.locator(".bar .over").count() == 1
+        one.page.click("text=Use 1 instead")
+        one.page.wait_for_selector("#pub:enabled")
+        assert "Publish and charge ε 1" in one.text()
+        assert office.charges("greedy") == []
+
+
+def test_everything_can_be_published_by_keys_alone(browser, office, studio):
+    office.plan("keys")
+    with tab(browser, studio) as one:
+        one.enter()
+        for _ in range(30):
+            one.page.keyboard.press("Tab")
+            if one.page.evaluate("() => document.activeElement.innerText.startsWith('Open a plan')"):
+                break
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector("dialog")
+        for _ in range(30):
+            one.page.keyboard.press("Tab")
+            if one.page.evaluate("() => document.activeElement.innerText.startsWith('keys.toml')"):
+                break
+        one.page.keyboard.press("Enter")
+        one.heading("What do you want to count?")
+        one.page.keyboard.press("g")
+        one.page.keyboard.press("p")
+        one.page.wait_for_selector("#pub:enabled")
+        for _ in range(30):
+            one.page.keyboard.press("Tab")
+            if one.page.evaluate("() => document.activeElement.id") == "pub":
+                break
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector("dialog #cf")
+        one.page.keyboard.press("Escape")
+        one.page.wait_for_selector("dialog", state="hidden")
+        assert office.charges("keys") == []
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector("dialog #cf")
+        one.page.keyboard.type("charge 0.5")
+        one.page.keyboard.press("Enter")
+        one.heading("Published")
+        assert office.charges("keys") == [Fraction(1, 2)]
+
+
+def test_changes_are_saved_before_they_can_be_published(browser, office, studio):
+    office.plan("draft")
+    with tab(browser, studio) as one:
+        at_publish(one, "draft")
+        one.go("design")
+        one.page.fill("[aria-label='Epsilon of the whole plan']", "0.25")
+        one.page.wait_for_selector("text=Changed, not saved")
+        one.go("publish")
+        assert one.page.locator("#pub").count() == 0
+        one.page.click("text=Save and go on")
+        one.page.wait_for_selector("text=Publish and charge ε 0.25")
+        assert "epsilon = 0.25" in (office.folder / "draft.toml").read_text()
+
+
+def test_a_studio_that_was_stopped_says_that_nothing_is_lost(browser, office):
+    office.plan("stopped")
+    with serving(office.folder) as served, tab(browser, served) as one:
+        at_publish(one, "stopped").page.click("#pub")
+        one.page.fill("#cf", "charge 0.5")
+        served.stop()
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector("text=The studio was stopped.")
+        assert "Nothing is lost: the plan is saved" in one.text()
+        assert "dphist studio stopped.toml" in one.text()
+        assert one.page.locator("#main button:enabled, #main input:enabled").count() == 0
+        assert office.charges("stopped") == []
