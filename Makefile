@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy studio-page test-studio docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy studio-demo studio-page test-studio docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,16 @@ $(TOOLS)/.made: Makefile
 	@echo "==> adding what builds and checks the studio's page (node and npm needed, once)"
 	@npm install --silent --no-save --no-package-lock --prefix $(TOOLS) esbuild@0.28.2 axe-core@4.14.0
 	@touch $@
+
+$(VENV)/.studio: $(VENV)/.demo
+	@echo "==> adding what serves the studio (once)"
+	@$(PIP) '.[demo,studio]'
+	@touch $@
+
+studio-demo: $(VENV)/.studio  ## open the studio on 336,776 real flights, in dphist-demo/ (ARGS="--no-browser" prints the address)
+	@mkdir -p dphist-demo/studio
+	@$(BIN)/python -c 'from pathlib import Path; from dphist.planning.flights import studio; studio(Path("dphist-demo/studio"))'
+	@$(BIN)/dphist studio dphist-demo/studio/flights.toml $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 studio-page: $(TOOLS)/.made  ## build the studio's page from its modules, after a change of them
 	@$(PYTHON) .ci/page.py $(TOOLS)/node_modules/.bin/esbuild

@@ -8,6 +8,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,7 @@ from dphist.cli.places import check_apart, check_folder
 from dphist.cli.publish import undisturbed, unsaved
 from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
-from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
+from dphist.errors import DphistError, LedgerError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
@@ -138,6 +139,10 @@ def plan_publish(
     out: Annotated[
         Path | None, typer.Option(help="A new folder for the releases; by default named as the plan.")
     ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Charge this plan once: run again, show or finish what was published."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Publish all histograms of a plan file, or none: one count, one charge, one folder of releases.
@@ -150,9 +155,20 @@ def plan_publish(
         raise UsageError(f'{file} names no data; write data = "visits.csv" in it, or name the records here.')
     account, fresh = _account(publication)
     folder = file.with_suffix("") if out is None else out
+    token = ""
+    if once:
+        if source == "-":
+            raise UsageError("--once needs records that can be named again: give a file, not standard input.")
+        publication = replace(publication, data=source)
+        before, token = _published_before(publication, file, account, folder, fresh=fresh)
+        if before is not None:
+            from dphist.release import load
+
+            _show_releases({name: load(path) for name, path in before.items()}, as_json=as_json)
+            return
     _check_places(publication, source, account, folder, named=out is not None)
     saved, books = None, [] if fresh else [Ledger.open(account)]
-    before = books[0].spent(publication.dataset) if books else Fraction(0)
+    spent = books[0].spent(publication.dataset) if books else Fraction(0)
 
     def make() -> Ledger:
         books.append(Ledger.open(account, create=True))
@@ -165,30 +181,60 @@ def plan_publish(
     try:
         _prepare(publication)
         with spooled(source, None) as counted:
-            releases = publication.release(counted, ledger=book)
+            releases = publication.release(counted, ledger=book, token=token)
         with undisturbed():
             saved, done = _save_or_rescue(publication, releases, folder)
             if out is not None and done and saved != out:
                 say(f"error: {out} was made by another process meanwhile, and is not replaced.")
                 done = False
             say(f"releases: {saved}")
-        if as_json:
-            show(json.dumps({name: json.loads(made.to_json()) for name, made in releases.items()}))
-        else:
-            for name, made in releases.items():
-                show(f"{harmless(name, keep='')}: epsilon {amount(made.epsilon)}")
-                show_release(made)
+        _show_releases(releases, as_json=as_json)
         say(budget_line(books[0], publication.dataset))
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
             raise
-        said = unsaved(books, publication.dataset, before)
+        said = unsaved(books, publication.dataset, spent)
         if saved is not None:
             price = amount(publication.budget)
             said = f"interrupted; the releases are safe in {saved}, and epsilon {price} was charged."
         raise Interrupted(said) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
+
+
+def _published_before(
+    publication: Publication, file: Path, account: Path, folder: Path, *, fresh: bool
+) -> tuple[Mapping[str, Path] | None, str]:
+    """Return the releases of the last charge, finished if need be, or None; and the token of the next."""
+    from dphist.planning.once import finish, look, tokens
+
+    book = MemoryLedger() if fresh else Ledger.open(account)
+    charged, following = tokens(publication, file.parent, book)
+    if not charged:
+        return None, following
+    standing = look(folder, charged[-1], book)
+    if standing.state == "finishable":
+        say(f"finished without a new charge: {finish(folder, standing)}")
+        standing = look(folder, charged[-1], book)
+    number = standing.entry.number if standing.entry else 0
+    if standing.state == "published" and standing.files:
+        say(f"this plan was published before, and charged as entry {number}; nothing is charged again.")
+        say(f"releases: {next(iter(standing.files.values())).parent}")
+        return standing.files, following
+    how = "is being published" if standing.state == "running" else "was charged, and its releases are lost"
+    raise LedgerError(
+        f"this plan {how} (entry {number} of the ledger). Nothing was charged now. To publish it as a new "
+        "charge, leave --once out."
+    )
+
+
+def _show_releases(releases: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps({name: json.loads(made.to_json()) for name, made in releases.items()}))
+        return
+    for name, made in releases.items():
+        show(f"{harmless(name, keep='')}: epsilon {amount(made.epsilon)}")
+        show_release(made)
 
 
 def _load(file: Path) -> Publication:

@@ -1,4 +1,4 @@
-"""Plan files: a publication as TOML, which a person writes and nothing rewrites.
+"""Plan files: a publication as TOML, which a person writes and only the studio rewrites.
 
 ::
 

@@ -1,0 +1,99 @@
+"""A publication that is charged once, in the shell as in the studio: run again, it is shown or finished."""
+
+import json
+
+import pytest
+
+from dphist.planning import once
+from dphist.privacy.ledger import Ledger
+from shell import dphist
+from studio_client import studio_page
+
+PLAN = """\
+data = "people.csv"
+ledger = "l.db"
+epsilon = 0.5
+[histograms.ages]
+column = "age"
+integers = [0, 9]
+method = "identity"
+"""
+PUBLISH = ("plan", "publish", "plan.toml", "--once")
+
+
+class Killed(BaseException):
+    """The end of the process: nothing catches it."""
+
+
+def killed(*_):
+    raise Killed
+
+
+@pytest.fixture
+def planned(here):
+    (here / "plan.toml").write_text(PLAN)
+    Ledger.open("l.db", create=True).set_limit("default", 2)
+    return here
+
+
+def charges():
+    return [entry for entry in Ledger.open("l.db").entries() if entry.kind == "charge"]
+
+
+def test_run_again_it_shows_the_same_releases_and_charges_nothing(planned):
+    first = dphist(*PUBLISH, "--json")
+    again = dphist(*PUBLISH, "--json")
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    assert "published before, and charged as entry 2" in again.stderr and len(charges()) == 1
+    assert [p.name for p in planned.glob("plan*")] == ["plan.toml", "plan"] or len(
+        list(planned.glob("plan*"))
+    ) == 2
+    found = studio_page(planned).ask("plan/open", path="plan.toml")
+    state = studio_page(planned).ask("publish/prepare", path="plan.toml", plan_digest=found["plan_digest"])
+    assert state["state"] == "published" and state["entry"] == 2, "the studio knows what the shell published"
+
+
+def test_other_records_or_another_plan_are_another_publication(planned):
+    dphist(*PUBLISH)
+    (planned / "more.csv").write_text((planned / "people.csv").read_text())
+    dphist("plan", "publish", "plan.toml", "more.csv", "--once")
+    (planned / "plan.toml").write_text(PLAN.replace("0.5", "0.25"))
+    dphist(*PUBLISH)
+    assert [str(e.epsilon) for e in charges()] == ["1/2", "1/2", "1/4"]
+
+
+def test_without_it_every_run_is_a_new_charge(planned):
+    for _ in range(2):
+        dphist("plan", "publish", "plan.toml")
+    assert len(charges()) == 2 and not any(entry.token for entry in charges())
+
+
+def test_what_only_lacks_its_name_is_finished(planned, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(once, "_named", killed)
+        with pytest.raises(Killed):
+            dphist(*PUBLISH)
+    assert len(charges()) == 1 and not (planned / "plan").exists()
+    run = dphist(*PUBLISH)
+    assert "finished without a new charge" in run.stderr and len(charges()) == 1
+    assert (planned / "plan" / "ages.json").exists() and not list(planned.glob(".dphist-release-*"))
+
+
+def test_what_is_lost_is_said_and_not_drawn_again(planned, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(once, "save", killed)
+        with pytest.raises(Killed):
+            dphist(*PUBLISH)
+    run = dphist(*PUBLISH, code=3)
+    assert "its releases are lost (entry 2" in run.stderr and "leave --once out" in run.stderr
+    assert len(charges()) == 1 and not (planned / "plan").exists()
+
+
+def test_records_without_a_name_are_refused(planned):
+    assert "standard input" in dphist("plan", "publish", "plan.toml", "-", "--once", code=2).stderr
+
+
+def test_a_folder_that_was_moved_is_found(planned):
+    dphist(*PUBLISH)
+    (planned / "plan").rename(planned / "handed in")
+    assert "releases: handed in" in dphist(*PUBLISH).stderr and len(charges()) == 1
