@@ -72,10 +72,8 @@ $(VENV)/.studio: $(VENV)/.demo
 	@$(PIP) '.[demo,studio]'
 	@touch $@
 
-studio-demo: $(VENV)/.studio  ## open the studio on 336,776 real flights, in dphist-demo/ (ARGS="--no-browser" prints the address)
-	@mkdir -p dphist-demo/studio
-	@$(BIN)/python -c 'from pathlib import Path; from dphist.planning.flights import studio; studio(Path("dphist-demo/studio"))'
-	@$(BIN)/dphist studio dphist-demo/studio/flights.toml $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+studio-demo: $(VENV)/.studio  ## open the studio on 336,776 real flights (ARGS="--no-browser" prints the address)
+	@$(BIN)/dphist studio --demo $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 studio-page: $(TOOLS)/.made  ## build the studio's page from its modules, after a change of them
 	@$(PYTHON) .ci/page.py $(TOOLS)/node_modules/.bin/esbuild

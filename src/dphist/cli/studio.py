@@ -25,6 +25,9 @@ def studio(
     view: Annotated[
         Path | None, typer.Option(help="Only look at the releases in a folder.", metavar="FOLDER")
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Begin with 336,776 public flights, in dphist-studio-demo/.")
+    ] = False,
     port: Annotated[int, typer.Option(help="The port of this machine; by default a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
     allow_root: Annotated[
@@ -42,14 +45,20 @@ def studio(
             "'.[studio]')."
         )
     if view is not None:
-        if file is not None or ledger is not None:
-            raise UsageError("--view shows a folder of releases; leave FILE and --ledger out.")
+        if file is not None or ledger is not None or demo:
+            raise UsageError("--view shows a folder of releases; leave FILE, --ledger and --demo out.")
         _look(view, port, no_browser=no_browser, allow_root=allow_root)
     from dphist.studio.edit import Start, Studio
     from dphist.studio.serve import refuse_root, serve
     from dphist.studio.service import vega
 
     refuse_root(allowed=allow_root)
+    if demo:
+        from dphist.planning import flights
+
+        if file is not None or ledger is not None:
+            raise UsageError("--demo has a plan and a ledger of its own; leave FILE and --ledger out.")
+        file = str(flights.studio(Path("dphist-studio-demo")))
     made = Studio(Start.of(file, ledger))
     serve(
         lambda port, token: made.app(port=port, token=token),

@@ -164,7 +164,7 @@ class Studio:
 
     def demo(self, asked: Asked) -> dict[str, Any]:
         """Put the public flights, a ledger and a plan of them into a folder of their own."""
-        path = flights.studio(self.places.folder / "dphist-demo")
+        path = flights.studio(self.places.folder / "dphist-studio-demo")
         return {"plan": self.places.name(path)}
 
     # ---- parts --------------------------------------------------------------------------------------
