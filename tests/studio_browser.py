@@ -102,7 +102,7 @@ class Tab:
         self.context = browser.new_context(**options | context)
         self.page = self.context.new_page()
         self.page.set_default_timeout(15_000)
-        self.faults, self.sent, self.open = [], [], set()
+        self.faults, self.sent, self.open, self.most = [], [], set(), 0
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda box: (self.faults.append(f"dialog {box.message}"), box.dismiss()))
         self.page.on("console", self._said)
@@ -120,6 +120,7 @@ class Tab:
             self.faults.append(f"network {request.url}")
         self.sent.append(request.url.removeprefix(f"{self.served.address}api/"))
         self.open.add(request)
+        self.most = max(self.most, len(self.running("foresee")))
 
     def enter(self):
         """Open the address that the studio prints."""
@@ -134,6 +135,10 @@ class Tab:
         self.page.wait_for_function(
             "text => document.querySelector('h1')?.textContent.includes(text)", arg=heading
         )
+
+    def running(self, name):
+        """Return the questions of a name that have no answer yet."""
+        return [one for one in self.open if one.url.endswith(f"/api/{name}")]
 
     def heading(self, text):
         """Wait until the heading says this."""

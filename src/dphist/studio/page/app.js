@@ -34,8 +34,7 @@ const told = () => {
 const show = () => {
   const bad = told();
   const left = (S.session.unfinished || []).filter(one => S.view !== 'publish' || one.path !== S.path);
-  swap($('#main'), bad && h('div.top18', bad), left.map(one => h('div.top18', note('warn', one.words, ' ', link('Open ' + one.path, async () => { if (await openPlan(one.path)) go('publish'); })))), VIEWS[S.view].view());
-  VIEWS[S.view].drawn?.();
+  swap($('#main'), () => VIEWS[S.view].drawn?.(), bad && h('div.top18', bad), left.map(one => h('div.top18', note('warn', one.words, ' ', link('Open ' + one.path, async () => { if (await openPlan(one.path)) go('publish'); })))), VIEWS[S.view].view());
   header();
   if (S.gone) for (const one of $$('#main input, #main select, #main textarea, #main button')) one.disabled = true;
 };

@@ -133,18 +133,18 @@ export const between = (points, at) => {
   const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
   return y0 * (y1 / y0) ** (log(at / x0) / log(x1 / x0));
 };
-// The first place where another curve comes clearly below the plan's.
+// The first place where another curve comes below the plan's, and stays there.
 export const crossing = (curves, own) => {
   const mine = curves[own] || [];
   for (let i = 1; i < mine.length; i++) for (const name in curves) {
-    const [a, b] = [i - 1, i].map(k => log(between(curves[name], mine[k][0]) / mine[k][1]));
-    if (name !== own && a > 0.02 && b < -0.02) return { name, at: mine[i - 1][0] * (mine[i][0] / mine[i - 1][0]) ** (a / (a - b)) };
+    const gaps = mine.map(([e, v]) => log(between(curves[name], e) / v)), [a, b] = [gaps[i - 1], gaps[i]];
+    if (name !== own && a > 0.02 && gaps.slice(i).every(g => g < -0.02)) return { name, at: mine[i - 1][0] * (mine[i][0] / mine[i - 1][0]) ** (a / (a - b)) };
   }
 };
 export const errors = (box, o) => {
   const height = box.clientWidth < 480 ? 280 : 330, m = { l: 54, r: 78, t: 20, b: 40 }, [svg, width] = frame(box, height, o.label, 'group'), own = o.curves[o.own] || [], [e0, e1] = o.ends;
   const inside = e => e >= e0 * 0.999 && e <= e1 * 1.001, at = (p, e) => between(p, e) / (o.ratio ? between(own, e) : 1);
-  const names = [o.own, ...Object.keys(o.curves).filter(n => n !== o.own)].filter(n => o.curves[n]?.length).slice(0, 12);
+  const near = n => between(o.curves[n], o.epsilon) || Infinity, names = [o.own, ...Object.keys(o.curves).filter(n => n !== o.own).sort((a, b) => near(a) - near(b))].filter(n => o.curves[n]?.length).slice(0, 6);
   const paths = names.map(n => [n, o.curves[n].map(p => [p[0], at(o.curves[n], p[0])]).filter(p => inside(p[0]) && p[1] > 0)]).filter(p => p[1].length);
   const ys = [...paths.flatMap(([, p]) => p.map(q => q[1])), ...(o.ratio ? [1] : o.error > 0 ? [o.error] : [])];
   if (!ys.length) return svg.append(text(width / 2, height / 2, 'No curve yet'));

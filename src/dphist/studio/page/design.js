@@ -6,7 +6,7 @@ import { pickData, pickPlan } from './start.js';
 
 const INKS = ['var(--est)', 'var(--m2)', 'var(--m3)', 'var(--m4)', 'var(--plan)', 'var(--mute)'];
 export const swatch = name => h('span.swatch', { css: { background: INKS[Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6] } });
-export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', S.base === null ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'), h('span', { 'aria-hidden': 'true' }, '·'),
+export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', S.base === null ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
   S.dirty && link('Save', () => save()), link('Open a plan', pickPlan), link('Save as', async () => { const path = await ask('Save the plan as', S.path, 'Save'); if (path) save(path.replace(/(\.toml)?$/, '.toml')); }));
 
 let open, tab = 'words', more = false;

@@ -47,10 +47,11 @@ export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (t
   if (d) { event.preventDefault(); pick(options[(at + d + options.length) % options.length][0]); $('[aria-selected=true]')?.focus(); }
 } }, options.map(([key, ...text]) => h('button', { role: tabs && 'tab', [tabs ? 'aria-selected' : 'aria-pressed']: String(key === chosen), tabindex: tabs && key !== chosen && '-1', k: label + key, onclick: () => pick(key) }, text)));
 
-// Replaces the children of a node; focus, caret and what is being typed stay.
-export const swap = (node, ...children) => {
+// Replaces the children of a node and draws its charts; focus, caret and what is being typed stay.
+export const swap = (node, draw, ...children) => {
   const was = node.contains(document.activeElement) ? document.activeElement : null;
   node.replaceChildren(...children.flat(Infinity).filter(real));
+  draw?.();
   const now = was?.dataset.k && $$('[data-k]', node).find(one => one.dataset.k === was.dataset.k);
   if (!now) return;
   now.focus({ preventScroll: true });

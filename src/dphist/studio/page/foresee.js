@@ -7,7 +7,7 @@ import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
 
 const TAB = Math.random().toString(36).slice(2);
-let sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, earlier = [], drawing = false, asTable = false, moveDot, tried = '';
+let late = false, sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, earlier = [], drawing = false, asTable = false, moveDot, tried = '';
 const seen = {}; // of each histogram, its error and the question it answers
 const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
 const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
@@ -17,14 +17,14 @@ const stop = () => { running?.abort(); running = null; clearTimeout(timer); clea
 // Asks for the histogram in view, then for the errors of the others.
 const run = (wait = 0) => {
   const mine = question(S.hist), rest = Object.keys(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
-  if (!S.good || !S.hist || S.view !== 'foresee') return;
+  if (!S.good || !S.hist || S.view !== 'foresee' || (running && mine === key)) return;
   const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
   if (!next || tried === question(next)) return;
   stop();
   timer = setTimeout(() => attempt(async () => {
     const abort = running = new AbortController(), own = next === S.hist, old = parts, asked = tried = question(next);
-    slow = setTimeout(() => { if (running === abort) $('#numbers')?.classList.add('busy'); }, 200);
-    if (own) { key = mine; parts = { old: old.old || old, curves: {} }; reading = null; }
+    slow = setTimeout(() => { late = true; redraw(); }, 200);
+    if (own) { key = mine; parts = { old: { ...old.old, ...old }, curves: {} }; late = false; }
     try {
       await stream('foresee', { ...body(next), sequence: ++sequence, tab: TAB }, abort.signal, part => {
         if (part.part === 'error') seen[next] = { of: asked, error: part.error };
@@ -32,14 +32,13 @@ const run = (wait = 0) => {
         if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
         else parts[part.part] = part;
-        if (part.part === 'error') parts.old = null;
-        if (part.part === 'outcomes') { range ||= [Math.floor(0.25 * part.truth.length), Math.floor(0.33 * part.truth.length)]; ranged(); }
+        if (part.part === 'outcomes') range ||= [Math.floor(0.25 * part.truth.length), Math.floor(0.33 * part.truth.length)];
         if (part.part !== 'progress') redraw(); else progress();
       });
     } catch (error) { if (error.name !== 'AbortError') throw error; if (own) return; }
     if (running !== abort) return;
     stop();
-    if (own) { parts.progress = null; redraw(); say(`Typical error ${rough(parts.error?.error)} records at epsilon ${S.good.epsilon}`); }
+    if (own) { parts.progress = parts.old = null; ranged(); redraw(); say(`Typical error ${rough(parts.error?.error)} records at epsilon ${S.good.epsilon}`); }
     run();
   }), wait);
 };
@@ -59,7 +58,7 @@ const reads = () => {
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
-  box?.replaceChildren(...(p && running ? [h('div.panel.pad.mt', { role: 'status' }, h('div.row.split', h('span.small', `Simulating ${p.words}: ${p.done} of ${p.of} runs. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = null; redraw(); }, 'tiny')), h('div.prog', h('i', { css: { width: 100 * p.done / p.of + '%' } })))] : []));
+  box?.replaceChildren(...(p && running ? [h('div.panel.pad.mt', { role: 'status' }, h('div.row.split', h('span.small', `Simulating ${p.words}: ${p.done} of ${p.of} runs. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); }, 'tiny')), h('div.prog', h('i', { css: { width: 100 * p.done / p.of + '%' } })))] : []));
 };
 // Sets epsilon; while a pointer is down only the curve already here is read.
 const setEpsilon = (value, final) => {
@@ -77,9 +76,9 @@ const typedError = e => { const v = e.target.value.replace(/[≈,\s]/g, ''); if 
 const later = (work, wait = 450) => { let t; return e => { clearTimeout(t); t = setTimeout(() => work(e), wait); }; };
 
 const equation = () => {
-  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[e?.queries] || 'An answer';
+  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[S.good.histograms[S.hist].workload] || 'An answer';
   const after = Math.round(o?.after ?? 50);
-  return h('section.panel', { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(!parts.error && !parts.failed) },
+  return h('section.panel' + (late && !parts.error ? '.busy' : ''), { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(question(S.hist) !== key || (!parts.error && !parts.failed)) },
     words('equation', {
       what, hist: S.hist, unit, own: eps(S.good.histograms[S.hist].epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
       eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) }),
@@ -90,14 +89,13 @@ const equation = () => {
 };
 const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
   select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
-const help = () => h('p.hint.tip', { id: 'guess' }, words('guess'));
 const draw = () => {
   drawing = !drawing;
   mode = 'overlay';
   if (drawing) S.guess.values = [...spot().outcomes.truth]; else { S.guess.shape = 'drawn'; keep(); }
   redraw();
 };
-const anchors = () => h('details', h('summary.small', 'Draw with numbers'), h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = Math.round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: Math.round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = Math.max(0, +e.target.value || 0), w = Math.max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = Math.max(0, 1 - Math.abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); })));
+const anchors = () => h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = Math.round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: Math.round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = Math.max(0, +e.target.value || 0), w = Math.max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = Math.max(0, 1 - Math.abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); }));
 
 export default {
   async enter() { earlier = await releases(); redraw(); },
@@ -109,10 +107,13 @@ export default {
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
       choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(), h('div', { id: 'slow' }),
-      h('div.cols.fore', panel('', h('div.chead', h('h2', 'Twelve releases you might get'), choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); })), guessing(), help(), h('div.chart', { id: 'oc' }), !drawing && h('div', { hidden: mode === 'multi' }, h('p.hint', 'How far off each bin is, in records, magnified'), h('div.chart', { id: 'oe' })),
-        drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), h('p', link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); })), asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release']))),
-      panel('', h('div.chead', h('h2', 'Error against epsilon'), choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); })), h('p.hint', ratio ? `Error divided by that of ${own}. Below × 1 is better.` : `Typical error, in records. Drag the dot.`), h('div.chart', { id: 'cc' }), h('p.small.rule', now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`),
-        h('h2.rule', '95 % intervals'), w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || 'Not known for this plan.'))),
+      words('foresee', {
+        modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); }), guess: guessing(),
+        strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
+        table: asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
+        scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`],
+        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
+      }),
       h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },
   drawn() {
@@ -129,7 +130,7 @@ export default {
       reads();
     }
     const p = purse(), own = now.error?.method, curves = Object.keys(parts.curves || {}).length ? parts.curves : now.curves || {}, xs = Object.values(curves).flat().map(q => q[0]), e = number(S.good.epsilon);
-    moveDot = errors($('#cc'), { curves, own, ratio, ends: [Math.min(e, ...xs) * 0.95, Math.max(e, ...xs) * 1.05], left: p ? p.left : Infinity, epsilon: e, error: now.error?.error, cross: crossing(curves, own), move: setEpsilon, label: `Typical error against epsilon, ${few(Object.keys(curves).length, 'method')}` });
+    moveDot = errors($('#cc'), { curves, own, ratio, ends: [Math.min(e, ...xs) * 0.95, Math.max(e, ...xs) * 1.05], left: p ? p.left : Infinity, epsilon: e, error: now.error?.error, cross: crossing(curves, own), move: setEpsilon, label: `Typical error against epsilon, the best of ${few(Object.keys(curves).length, 'method')}` });
     progress();
   },
 };

