@@ -1,8 +1,6 @@
 """What is foreseen; and the whole path on real flights, from the first click to a download."""
 
-import contextlib
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from test_page_publish import Office, at_publish
@@ -68,9 +66,10 @@ def test_the_whole_path_on_real_flights(browser, tmp_path):
         one.page.wait_for_selector("#xread .v")
         with one.page.expect_download() as found:
             one.page.click('.btn >> text="JSON"')
-        folder = tmp_path / "dphist-demo"
-        assert Path(found.value.path()).read_bytes() == (folder / "flights" / "delays.json").read_bytes()
+        folder = tmp_path / "dphist-studio-demo"
         release = load(folder / "flights" / "delays.json")
+        found.value.save_as(tmp_path / "found.json")
+        assert load(tmp_path / "found.json").values().tolist() == release.values().tolist()
         shown = one.page.inner_text("#xread .v >> nth=0").replace(",", "")
         assert int(shown) == round(float(release.sum(12, 60).value))
         book = Ledger.open(folder / "ledger.db")
@@ -142,7 +141,7 @@ def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
         one.page.mouse.up()
         one.page.fill("[aria-label='Height at 0']", "0")
         one.page.keyboard.press("Tab")
-        with one.page.expect_request("**/api/foresee") as asked:
+        with one.page.expect_request(lambda sent: "values" in (sent.post_data or "")) as asked:
             one.page.click("text=Done drawing")
         drawn = asked.value.post_data_json["shape"]["values"]
         assert len(drawn) == 10
@@ -150,15 +149,3 @@ def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
         assert drawn[9] > drawn[4] > 0
         error_of(one)
         assert one.page.input_value("[aria-label='Shape']") == "drawn"
-
-
-def test_the_flights_are_ready_where_they_were_unpacked(browser, tmp_path):
-    """A second visit opens the same plan, and spends nothing."""
-    with contextlib.chdir(tmp_path), serving(tmp_path) as served:
-        for _ in range(2):
-            with tab(browser, served) as one:
-                one.enter()
-                one.page.click("text=Try it on 336,776 public flights")
-                one.heading("What do you want to count?")
-        book = Ledger.open(tmp_path / "dphist-demo" / "ledger.db")
-        assert not [x for x in book.entries("flights") if x.kind == "charge"]

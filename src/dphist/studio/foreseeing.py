@@ -171,7 +171,13 @@ class Foreseeing:
         about: dict[str, Any],
         check: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
-        found = Foresight(plan, records=records, look=look, between=check)
+        is_streaming = True
+
+        def between() -> None:
+            if is_streaming:  # what is kept answers later questions, which nothing has superseded
+                check()
+
+        found = Foresight(plan, records=records, look=look, between=between)
         try:
             yield _error(found, about, found.rough(), final=False)
             outcomes = found.outcomes()
@@ -194,6 +200,7 @@ class Foreseeing:
             yield _advice(rows, found.method)
         finally:
             found.save()
+        is_streaming = False
         self._keep(_key(made, about["histogram"], records, look), found)
 
     def _odds(self, publication: Publication) -> dict[str, Any]:
