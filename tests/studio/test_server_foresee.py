@@ -108,6 +108,9 @@ class TestNumbers:
         own = dict(map(tuple, curves[0]["points"]))
         assert own[0.2] == parts(found)["error"]["error"]
         assert parts(found)["advice"]["method"] in {c["method"] for c in curves if c["intervals"]}
+        worse = ASKED | {"plan": json.loads(json.dumps(PLAN).replace("identity", "privelet"))}
+        advice = parts(page.lines("foresee", worse, sequence=2))["advice"]
+        assert advice["method"] in ("identity", "hb") and advice["ratio"] > 1.2 and "0." in advice["words"]
         steps = [part for part in found if part["part"] == "progress"]
         assert [(s["done"], s["of"]) for s in steps] == [(i, 4) for i in range(4)]
 

@@ -323,6 +323,11 @@ class TestServer:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         serve.refuse_root(allowed=False)
 
+    def test_answers_are_sent_at_once(self):
+        """Only of a socket that names its protocol are small answers not held back for 40 milliseconds."""
+        with serve._listening(0) as listener:
+            assert listener.proto == socket.IPPROTO_TCP and listener.getsockname()[0] == "127.0.0.1"
+
     def test_tokens_are_32_bytes_and_differ(self):
         tokens = {serve.new_token() for _ in range(20)}
         assert len(tokens) == 20 and all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)

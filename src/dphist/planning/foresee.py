@@ -6,7 +6,7 @@ come as soon as they are known, and the work ends when ``between``, which is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -130,10 +130,10 @@ class Foresight:
             runs = study.many if method in SLOW else study.settle(method, epsilon)
         return expected_row(study, method, epsilon, runs, around=epsilon, tied=False)
 
-    def rows(self) -> Iterator[Expected]:
-        """Yield the rows of all suitable methods, one by one."""
-        for method in self.methods:
-            yield self.row(method, closely=method == self.method)
+    def compared(self, method: str) -> float:
+        """Return a method's error divided by that of the plan's, on the same made-up data and noise."""
+        own, runs = self.rough(), self._study.few
+        return self._study.mean(method, self.epsilon, runs) / own if own else 1.0
 
     def epsilon_for(self, error: float | str) -> tuple[Fraction, float]:
         """Return the epsilon of this histogram at which the plan's method has an error, and that error."""

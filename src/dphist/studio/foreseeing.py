@@ -30,6 +30,7 @@ from dphist.studio.releases import Releases, level_in, whole
 from dphist.studio.service import Asked
 
 _TABS, _KEPT = 64, 16
+_CLEARLY = 0.97  # times the plan's error: what is below it is clearly less
 _PATIENCE, _TRIES = 0.02, 100  # how long a question waits for the tab's earlier one to end
 
 
@@ -197,7 +198,7 @@ class Foreseeing:
                 yield _curve(row)
             if (last := no_method(rows, found.answer)) is not None:
                 yield _warnings([*warned, last])
-            yield _advice(rows, found.method)
+            yield _advice(found, rows)
         finally:
             found.save()
         is_streaming = False
@@ -372,22 +373,17 @@ def _curve(row: Expected) -> dict[str, Any]:
     return {"part": "curve", "method": row.method, "points": points, "intervals": row.intervals}
 
 
-def _advice(rows: list[Expected], method: str) -> dict[str, Any]:
-    """Return the method of least error among those with intervals, and how much worse the plan's is."""
-    own = next(row for row in rows if row.method == method)
-    best = min((row for row in rows if row.intervals), key=lambda row: row.error, default=own)
-    ratio = own.error / best.error if best.error else 1.0
-    words = f"The method {method} has the least error here."
-    if best is not own:
-        words = f"With {best.method} the error would be {best.error / own.error:.2f} times this one."
-    return {
-        "part": "advice",
-        "method": best.method,
-        "error": number(best.error),
-        "plan_error": number(own.error),
-        "ratio": number(ratio),
-        "words": words,
-    }
+def _advice(found: Foresight, rows: list[Expected]) -> dict[str, Any]:
+    """Return the method of least error among those with intervals, and how much less it is."""
+    times = {row.method: found.compared(row.method) for row in rows if row.intervals}
+    best = min(times, key=lambda method: times[method], default=found.method)
+    if times.get(best, 1.0) > _CLEARLY:
+        best = found.method
+    least = times.get(best, 1.0)
+    words = f"No method has clearly less error here than {found.method}."
+    if best != found.method:
+        words = f"With {best} the error would be {least:.2f} times this one."
+    return {"part": "advice", "method": best, "ratio": number(1 / least) if least else None, "words": words}
 
 
 def _by_group(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -96,26 +100,29 @@ def _file(name: str) -> bytes | None:
 @cache
 def vega() -> bytes:
     """Return the program that draws: vl-convert's own bundle, kept on disk since making it takes seconds."""
-    from importlib.metadata import version
-
-    import vl_convert
-
     kept = _cache() / f"vega-{version('vl-convert-python')}.js"
-    with suppress(OSError):
-        found = kept.read_bytes()
-        if found.endswith(_END):
-            return found
-    made = vl_convert.javascript_bundle(_SNIPPET).encode() + _END
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as partial:
-            partial.write(made)
-        Path(partial.name).replace(kept)
+    with _one_at_a_time:
+        with suppress(OSError):
+            found = kept.read_bytes()
+            if found.endswith(_END):
+                return found
+        # In a process of its own: while it is made, this one answers.
+        made = subprocess.run([sys.executable, "-c", _MAKE], capture_output=True, check=True).stdout + _END
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as partial:
+                partial.write(made)
+            Path(partial.name).replace(kept)
     return made
 
 
+_one_at_a_time = Lock()
 _END = b"\n// whole\n"
-_SNIPPET = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
+_MAKE = """
+import sys, vl_convert
+made = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;window.vega=vega;window.vegaLite=vegaLite;")
+sys.stdout.buffer.write(made.encode())
+"""
 
 
 def _cache() -> Path:
