@@ -307,10 +307,12 @@ def _levels(
     size = offset[-1]
     level, away = np.zeros(size), np.zeros(size)
     total, squares = np.zeros(size), np.zeros(size)
-    ratio, weight = np.zeros(z.size), q.copy()
+    ratio, weight = np.zeros(z.size), np.zeros(z.size)
     spare, spare_weight = np.zeros(z.size), np.zeros(z.size)
-    plain = q.min() == q.max()
+    plain = True
     for i in range(z.size):
+        weight[i] = q[i]
+        plain &= q[i] == q[0]
         ratio[i] = z[i] / q[i] if q[i] > 0 else 0.0
         level[i] = max(ratio[i], 0.0)
         away[i] = abs(z[i] - level[i] * q[i])
@@ -402,6 +404,7 @@ def _evidence(
     tables: Tables,
     spike: float,
     out: Floats,
+    row: int,
     scales: NDArray[np.int8],
     empty: Floats,
 ) -> None:
@@ -410,6 +413,7 @@ def _evidence(
     Args:
         spike: how likely an even block is empty before the noisy counts are seen.
         out: a row for each way.
+        row: the first of them.
         scales: which scale of dispersion a node has.
         empty: how likely an even block is empty.
     """
@@ -424,7 +428,7 @@ def _evidence(
                 size[node] += size[child]
             m, at = hi - lo, level[node]
             for way in range(WAYS):
-                out[way, node] = -np.inf
+                out[row + way, node] = -np.inf
             if total[node] <= 0:
                 continue
             mean = total[node] / m
@@ -440,7 +444,7 @@ def _evidence(
             none = spike * math.exp(min(away[node] - size[node], 0.0))
             both = (1 - spike) * volume + none
             empty[node] = none / both
-            out[0, node] = math.log(both) - away[node]
+            out[row, node] = math.log(both) - away[node]
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
             scale, mean_gap = 0, away[node] / m
@@ -448,14 +452,14 @@ def _evidence(
                 scale += 1
             scales[node] = scale
             far, near, per = 0.0, 0.0, tables.per_step[scale]
-            row = tables.spread[scale]
+            spread = tables.spread[scale]
             for k in range(lo, hi):
                 gap = abs(z[k] - at * q[k])
                 far += _far(tables.far, gap)
-                near += _read(row, gap * per)
+                near += _read(spread, gap * per)
             cost = math.log(volume)
-            out[1, node] = far + cost
-            out[2, node] = near + cost
+            out[row + 1, node] = far + cost
+            out[row + 2, node] = near + cost
 
 
 @kernel
@@ -612,15 +616,11 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float
     levels, empty, unused = np.zeros((many, size)), np.zeros(size), np.zeros(size)
     scales, evidence = np.zeros((many, size), np.int8), np.zeros((WAYS * many, size))
     for s in range(many):
-        fitted = _levels(z, shapes[s], offset, start, first, MEDIANS)
-        levels[s] = fitted[0]
-        out = evidence[WAYS * s : WAYS * (s + 1)]
-        if s == 0:
-            _evidence(
-                z, shapes[s], offset, start, first, fitted, tables, SPIKE * trust, out, scales[s], empty
-            )
-        else:
-            _evidence(z, shapes[s], offset, start, first, fitted, tables, 0.0, out, scales[s], unused)
+        q, spike, none = shapes[s], SPIKE * trust if s == 0 else 0.0, empty if s == 0 else unused
+        fitted = _levels(z, q, offset, start, first, MEDIANS)
+        for node in range(size):
+            levels[s, node] = fitted[0][node]
+        _evidence(z, q, offset, start, first, fitted, tables, spike, evidence, WAYS * s, scales[s], none)
     return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
 
 
