@@ -108,6 +108,7 @@ def test_axes_are_drawn_from_the_plan(page):
     assert axis["cut"] and axis["edges"] is None and len(axis["names"]) == 400
     huge = page.ask("plan/check", plan=changed(histograms__ages__integers=[0, 10**8]), path="a.toml")
     assert huge["histograms"]["ages"]["axes"][0]["names"] == []
+    assert huge["histograms"]["ages"]["axes"][0]["ends"] == [0, 10**8 + 1]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,18 @@ def test_a_file_that_another_program_changed_is_not_replaced(page, here):
     assert opened["plan_digest"] == first["plan_digest"] and opened["file_digest"] != first["file_digest"]
     page.ask("plan/save", plan=PLAN, path="a.toml", base_digest=opened["file_digest"])
     assert "a thought" not in (here / "a.toml").read_text()
+
+
+def test_a_list_of_labels_that_may_be_records_is_not_shown(page, here):
+    (here / "wards.txt").write_text("A\nB\n")
+    shown = page.ask("plan/check", plan=changed(histograms__kinds__categories="wards.txt"))
+    assert shown["histograms"]["kinds"]["axes"][0]["names"] == ["A", "B", "elsewhere"]
+    (here / "secret.csv").write_text("Xyzzy\nPlugh\n")
+    for where in ("histograms__kinds__categories", "histograms__by__groups"):
+        plan = changed(**{where: "secret.csv"})
+        del plan["data"]
+        error = page.refused("plan/check", plan=plan, status=422)
+        assert error["code"] == "privacy_rule" and "Xyzzy" not in json.dumps(error)
 
 
 def test_a_wrong_plan_is_not_saved(page, here):

@@ -125,6 +125,31 @@ class TestPrepare:
 
 
 class TestPublish:
+    def test_a_ledger_that_another_process_holds_is_said(self, page, here, monkeypatch):
+        from dphist.privacy import journal
+
+        about, _ = ready(page)
+        monkeypatch.setattr(journal, "PATIENCE", 0.05)
+        with journal.writing(here / "l.db"):
+            error = page.refused("publish", about, status=409)
+        assert (error["code"], error["charged"]) == ("locked", False)
+        assert page.ask("publish", about)["again"] is False and len(charges(here)) == 1
+
+    def test_records_that_vanish_while_they_are_counted_cost_nothing(self, page, here, monkeypatch):
+        from dphist import records
+
+        about, _ = ready(page)
+        real = records.count_together
+
+        def vanishing(*given, **named):
+            (here / "people.csv").unlink()
+            return real(*given, **named)
+
+        monkeypatch.setattr(records, "count_together", vanishing)
+        error = page.refused("publish", about, status=422)
+        assert error["charged"] is False and not charges(here)
+        assert page.ask("publish/state", about)["state"] == "new"
+
     def test_it_charges_once_and_shows_the_same_release_again(self, page, here):
         about, _ = ready(page)
         first = page.ask("publish", about)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.domain import Addresses, Axis, Categories, Codes, Instants, Integers, Regular, Variable
 from dphist.release import Estimate
 from dphist.release.show import decimal
 
@@ -42,19 +42,32 @@ def numbers(values: NDArray[Any]) -> list[float | None]:
 
 
 def axis_of(axis: Axis, name: str) -> dict[str, Any]:
-    """Return what is drawn of an axis; of very many bins the first."""
+    """Return what is drawn of an axis; of very many bins the first, and of too many the ends alone."""
     cut = axis.n > MOST_NAMES
     said: dict[str, Any] = {"kind": axis.kind, "name": name, "n": axis.n, "edges": None, "cut": cut}
-    if axis.n > MOST_DRAWN:
-        return said | {"names": []}
+    said |= {"ends": _ends(axis), "names": []}
+    if axis.n > MOST_DRAWN or isinstance(axis, Addresses | Codes):
+        return said
+    said["names"] = list(axis.names()[:MOST_NAMES])
     if isinstance(axis, Categories):
-        return said | {"names": list(axis.names()[:MOST_NAMES])}
+        return said
     if axis.n <= MOST_EDGES:
         edges: NDArray[Any] = axis.edges
         said["edges"] = edges.astype(np.int64).tolist() if isinstance(axis, Integers) else edges.tolist()
     if isinstance(axis, Instants):
         said["moments"] = axis.moments()[: MOST_NAMES + 1]
-    return said | {"names": list(axis.names()[:MOST_NAMES])}
+    return said
+
+
+def _ends(axis: Axis) -> list[Any] | None:
+    """Return where an axis of numbers or of time begins and ends."""
+    if isinstance(axis, Regular):
+        return [axis.lo, axis.hi]
+    if isinstance(axis, Integers):
+        return [axis.low, axis.high + 1]
+    if isinstance(axis, Instants):
+        return [axis.start, axis.stop]
+    return [float(axis.edges[0]), float(axis.edges[-1])] if isinstance(axis, Variable) else None
 
 
 def estimate(found: Estimate) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from dphist.release.show import decimal
 from dphist.studio.answers import MOST_NAMES, axis_of, exact
 from dphist.studio.guard import Refusal
 from dphist.studio.places import Places, outside
+from dphist.studio.releases import DATA
 from dphist.studio.service import Asked
 
 _LISTS = ("categories", "y_categories", "groups", "prior")  # which may be the name of a file
@@ -199,6 +200,13 @@ class Plans:
                 named = one.get(key)
                 if isinstance(named, str) and not self.places.holds(folder / named):
                     raise outside(named)
+                if isinstance(named, str) and key != "prior" and named.lower().endswith(DATA):
+                    raise Refusal(
+                        422,
+                        "privacy_rule",
+                        "labels are shown, and that file may hold records: here a list of labels ends in .txt.",
+                        path=named,
+                    )
         return said
 
 

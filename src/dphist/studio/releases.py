@@ -28,9 +28,11 @@ from dphist.studio.service import Asked
 from dphist.uncertainty import noise_law
 
 AnyRelease = Release | GroupedRelease
-RELEASES, DATA = (".json", ".parquet"), (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".duckdb", ".gz")
+RELEASES = (".json", ".parquet")
+DATA = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".parquet", ".pq", ".duckdb", ".sqlite", ".gz")
 LIMITS = {"body": MOST_BYTES, "values": MOST_VALUES, "depth": MOST_DEPTH}
 _OPEN, _MOST_FILES, _MOST_ROWS, _MOST_RANGES = 16, 1000, 2000, 256
+_MOST_BINS = 1 << 18
 _LINES = 60  # groups that are drawn as a small line each
 _DOWNLOADS = {
     "png": "image/png",
@@ -157,6 +159,8 @@ class Releases:
         """Return everything that is drawn and said of a release."""
         found, level = self.opened(asked.get("path")), level_in(asked)
         one, chosen = _one(found, asked.get("group"))
+        if one.domain.n > _MOST_BINS:
+            raise UsageError(f"more than {_MOST_BINS:,} bins are not drawn; ask with dphist query.")
         names = _column_names(found, one)
         each, joint = (_ends(one.presentable_intervals(level=level, joint=j)) for j in (False, True))
         title = words.usual_title(one)
