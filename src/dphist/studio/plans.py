@@ -204,7 +204,7 @@ class Plans:
                     raise Refusal(
                         422,
                         "privacy_rule",
-                        "labels are shown, and that file may hold records: here a list of labels ends in .txt.",
+                        "that file may hold records, and labels are shown: name a list of labels in .txt.",
                         path=named,
                     )
         return said
