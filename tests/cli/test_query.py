@@ -86,3 +86,34 @@ def test_nothing_asked_and_both_formats(line):
     assert "such as" in dphist("query", "line.json", code=2).stderr
     assert "not both" in dphist("query", "line.json", "0", "1", "--csv", "--json", code=2).stderr
     assert "cannot be read" in dphist("query", "line.json", "--ranges", "none.csv", code=4).stderr
+
+
+def test_an_interval_for_a_part_that_was_picked_after_looking(line):
+    found = json.loads(dphist("query", "line.json", "1", "3", "--joint", "--json").stdout)
+    one, alone = line.sum(1, 3, joint=True), line.sum(1, 3)
+    assert (found["value"], found["low"], found["high"]) == (one.value, one.low, one.high)
+    assert found["high"] - found["low"] > alone.high - alone.low
+
+
+def test_the_change_since_an_earlier_release(line):
+    package.from_counts([40, 60, 70, 80], bins=Regular(lo=0, hi=4, bins=4), epsilon=1).save("old.json")
+    new, old = (package.load(name).sum(0, 2, level=0.975) for name in ("line.json", "old.json"))
+    asked = ("query", "line.json", "0", "2", "--since", "old.json")
+    found = json.loads(dphist(*asked, "--json").stdout)["change"]
+    assert found["value"] == new.value - old.value
+    assert (found["low"], found["high"]) == (new.low - old.high, new.high - old.low)
+    assert "changed by" in dphist(*asked).stdout
+    package.from_counts([1, 2], epsilon=1).save("other.json")
+    assert "other bins" in dphist(*asked[:-1], "other.json", code=2).stderr
+    assert "go with one PART" in dphist("query", "line.json", "--mean", "--joint", code=2).stderr
+
+
+def test_a_change_needs_both_intervals_and_one_level():
+    from dphist.errors import UsageError
+    from dphist.release.differences import change, level_of_each
+
+    known = package.Estimate(5.0, 3.0, 7.0, level_of_each(0.95), "")
+    unknown = package.Estimate(5.0, None, None, level_of_each(0.95), "")
+    assert change(known, known).level == 0.95 and change(known, unknown).low is None
+    with pytest.raises(UsageError, match="one level"):
+        change(known, package.Estimate(5.0, 3.0, 7.0, 0.95, ""))

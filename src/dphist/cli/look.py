@@ -58,6 +58,12 @@ def query(
         typer.Option(metavar="Q", help="The value below which this share of the records lies."),
     ] = None,
     mean: Annotated[bool, typer.Option("--mean", help="The mean of the records.")] = False,
+    joint: Annotated[
+        bool, typer.Option("--joint", help="An interval for a part that was picked after looking.")
+    ] = False,
+    since: Annotated[
+        Path | None, typer.Option(help="An earlier release of the same bins: how the answer changed.")
+    ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of each interval.")] = 0.95,
     as_csv: Annotated[bool, typer.Option("--csv", help="Write the answers as CSV, one row each.")] = False,
     as_json: JsonFlag = False,
@@ -74,16 +80,21 @@ def query(
     if as_csv and as_json:
         raise UsageError("take --csv or --json, not both.")
     if ranges is not None or quantile or mean or as_csv:
+        if joint or since is not None:
+            raise UsageError("--joint and --since go with one PART.")
         rows = _rows(asked, part, ranges, quantile or [], mean, level)
         _show_rows(rows, loaded, level, as_csv=as_csv, as_json=as_json)
         return
     if not part:
         example = shlex.join(example_part(asked.domain))
         raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
-    answer = _ask(asked, part, level)
+    answer = _ask(asked, part, level, joint=joint)
+    changed = None if since is None else _change(asked, since, group, part, level, joint=joint)
     accuracy = "" if isinstance(asked, _Sums) else asked.error.accuracy
     if not as_json:
         show(str(answer))
+        if changed is not None:
+            show(f"changed by {changed}")
         if accuracy:
             say(f"note: {accuracy}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
@@ -94,7 +105,23 @@ def query(
     ends = {"value": answer.value, "low": answer.low, "high": answer.high, "level": level}
     more = {"note": answer.note, "accuracy": accuracy}
     more |= {"simulated": loaded.simulated, "release": loaded.id}
+    if changed is not None:
+        more["change"] = {"value": changed.value, "low": changed.low, "high": changed.high}
     show(json.dumps(ends | more))
+
+
+def _change(
+    asked: Any, since: Path, group: list[str] | None, part: list[str], level: float, *, joint: bool
+) -> Estimate:
+    """Return how the answer about a part changed since an earlier release."""
+    from dphist.release import load
+    from dphist.release.differences import change, level_of_each
+
+    earlier = _one_group(load(since), group)
+    if earlier.domain != asked.domain:
+        raise UsageError(f"{since} has other bins: only the same bins can be compared.")
+    new, old = (_ask(each, part, level_of_each(level), joint=joint) for each in (asked, earlier))
+    return change(new, old)
 
 
 def _rows(
@@ -202,15 +229,20 @@ def _one_group(release: Any, groups: list[str] | None) -> Any:
     return release[groups[0]] if groups and len(groups) == 1 else _Sums(release, groups)
 
 
-def _ask(release: Release, part: list[str], level: float) -> Estimate:
+def _ask(release: Release, part: list[str], level: float, *, joint: bool = False) -> Estimate:
     """Return the answer to a query whose parts are listed axis by axis."""
+    from dphist.release import Release
+
+    how: Any = {"level": level, "joint": True} if joint else {"level": level}
+    if joint and not isinstance(release, Release):
+        raise UsageError("--joint is of one group (name it with --group), and of bins that are all listed.")
     axes = release.domain.axes
     labelled = [isinstance(axis, Categories) for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
         raise UsageError(f"no such option: {flag}; dphist query --help lists them.")
     if len(axes) == 1 and labelled[0]:
-        return _single(release.sum(part, level=level))
-    if len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
+        return _single(release.sum(part, **how))
+    if not joint and len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
         return release.count(part[0], level=level)
     # Whatever the other axis leaves are labels.
     most = len(part) - 2 if labelled.count(True) == 1 else 1
@@ -228,7 +260,7 @@ def _ask(release: Release, part: list[str], level: float) -> Estimate:
         list(islice(rest, most)) if isinstance(axis, Categories) else _ends(axis, next(rest), next(rest))
         for axis in axes
     ]
-    return _single(release.sum(*(where[0] if len(axes) == 1 else where), level=level))
+    return _single(release.sum(*(where[0] if len(axes) == 1 else where), **how))
 
 
 def _single(answer: Estimate) -> Estimate:
