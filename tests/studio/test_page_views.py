@@ -22,7 +22,7 @@ PLAN = """\
 data = "people.csv"
 ledger = "{ledger}.db"
 dataset = "people"
-epsilon = 2
+epsilon = {epsilon}
 unit = "person"
 
 [histograms.ages]
@@ -40,12 +40,12 @@ max_contributions = 3
 """
 
 
-def written(folder, name, labels="['a', 'b']"):
+def written(folder, name, labels="['a', 'b']", epsilon="2"):
     """Write records and a plan of them."""
     rows = "\n".join(f"{i % 100},{'ab'[i % 2]},p{i % 500}" for i in range(1000))
     (folder / "people.csv").write_text(f"age,kind,person\n{rows}\n")
     path = folder / f"{name}.toml"
-    path.write_text(PLAN.format(labels=labels, ledger=name))
+    path.write_text(PLAN.format(labels=labels, ledger=name, epsilon=epsilon))
     Ledger.open(folder / f"{name}.db", create=True).set_limit("people", "4")
     return path
 

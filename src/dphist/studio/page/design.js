@@ -13,7 +13,7 @@ let open, tab = 'words', more = false;
 const typed = text => { const t = text.trim(); return t === '' ? null : isFinite(t) ? Number(t) : t; };
 const wrong = path => (S.check?.problems || []).filter(one => one.path === path || one.path?.startsWith(path + '.'));
 const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', q.suggestion));
-const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad && 'true', oninput: e => change(() => set(e.target.value)) });
+const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad ? 'true' : '', oninput: e => change(() => set(e.target.value)) });
 const pick = (k, options, value, aria, set, cls = '.f') => select(cls, k, aria, options, value || '', v => change(() => set(v), 0));
 const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, set);
 const labels = (k, value, aria, set) => h('textarea.f', { rows: Math.min(7, Math.max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
