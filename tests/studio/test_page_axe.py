@@ -23,10 +23,7 @@ def faults(one, where):
     if not one.page.evaluate("() => !!window.axe"):
         one.page.evaluate(AXE.read_text("utf-8"))
     found = one.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [
-        (where, fault["impact"], fault["id"], [node["target"] for node in fault["nodes"]][:4])
-        for fault in found
-    ]
+    return [(where, x["impact"], x["id"], [node["target"] for node in x["nodes"]][:4]) for x in found]
 
 
 @pytest.fixture(scope="module")

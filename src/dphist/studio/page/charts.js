@@ -29,7 +29,7 @@ const band = (low, high, x, y, room, cls = 'band') => curve(join([...corners(hig
 
 const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** Math.floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
 const short = v => Math.abs(v) >= 1e6 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (+v.toPrecision(6)).toLocaleString('en').replace('-', '−');
-const isLog = e => e[0] > 0 && e.length > 3 && Math.abs(log(e[1] / e[0]) - log(e.at(-1) / e.at(-2))) < 1e-6 * log(e[1] / e[0]) && e[1] / e[0] - e.at(-1) / e.at(-2) < 1e-6;
+const isLog = e => e[0] > 0 && e.length > 3 && Math.abs(e[1] / e[0] / (e.at(-1) / e.at(-2)) - 1) < 1e-6;
 // Where the marks of an axis stand, in bins from the left, and what is written there.
 const ticks = (axis, width) => {
   const { n, kind, edges: e } = axis, room = Math.max(2, Math.floor(width / 76)), out = [];
@@ -201,7 +201,7 @@ export const spending = (box, o) => {
   const top = 1.1 * Math.max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
   const stairs = points => points.map(([t, v], i) => `${i ? 'H' : 'M'}${x(t)}${i ? 'V' : ' '}${y(v)}`).join('');
   upwards(svg, y, 0, top, width, m, v => String(+v.toPrecision(3)));
-  const parts = Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
+  const parts = span < 6e5 ? 1 : Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
   for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : '' : 'start')); }
   if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'cap'), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', 'tbad'));
   const d = `${stairs([[t0, 0], ...o.points])}H${x(o.until)}`;

@@ -4,9 +4,8 @@ import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, s
 import { change, go, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 
-const INKS = ['var(--est)', 'var(--m2)', 'var(--m3)', 'var(--m4)', 'var(--plan)', 'var(--mute)'];
-export const swatch = name => h('span.swatch', { css: { background: INKS[Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6] } });
-export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', S.base === null ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
+export const swatch = name => h('span.swatch.ink' + Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6);
+export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', !S.base ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
   S.dirty && link('Save', () => save()), link('Open a plan', pickPlan), link('Save as', async () => { const path = await ask('Save the plan as', S.path, 'Save'); if (path) save(path.replace(/(\.toml)?$/, '.toml')); }));
 
 let open, tab = 'words', more = false;
@@ -83,7 +82,7 @@ const shares = () => {
   parts[parts.length - 1] = 100 - rest;
   const move = (i, d) => { const by = Math.max(1 - parts[i], Math.min(parts[i + 1] - 1, d)); parts[i] += by; parts[i + 1] -= by; paint(); change(plan => names.forEach((n, j) => { plan.histograms[n].share = String(parts[j] / 100); })); };
   const cells = names.map((n, i) => {
-    const cell = h('div', { css: { background: `color-mix(in srgb, ${INKS[i % 6]} ${open === n ? 34 : 20}%, var(--panel))` } }, h('span'));
+    const cell = h(`div.ink${i % 6}${open === n ? '.on' : ''}`, h('span'));
     if (i === names.length - 1) return cell;
     const grip = h('span.grip', { tabindex: 0, role: 'slider', k: 'share' + i, aria: `Boundary between ${n} and ${names[i + 1]}`, 'aria-valuemin': 1, 'aria-valuemax': 99, onkeydown: e => { const d = ARROWS[e.key]; if (d) { e.preventDefault(); move(i, d); } } });
     let from;

@@ -33,7 +33,7 @@ const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range);
-  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
@@ -42,6 +42,7 @@ const rows = () => {
   return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
     [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>~Presentable']);
 };
+const shown = () => { const row = $('#tab tr.sel'); if (row) $('#tab').scrollTop = row.offsetTop - 70; };
 const groups = () => {
   const level = it.groups.levels.at(-1), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase())), pick = i => load(it.path, [level.name, ...[level.labels[i]].flat()]);
   if (level.labels.length <= 60) return panel('Groups', h('div.chart', { id: 'gc' }));
@@ -69,23 +70,24 @@ export default {
   },
   view() {
     if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
-    const grid = it.kind === 'grid', has = it.joint?.low?.some(v => v !== null), p = it.publication;
+    const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e?.low[0] !== null && e && Math.max(...e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < Math.max(...it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
     return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
-      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % band, ${joint ? 'for all bins at once' : 'for each bin on its own'}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
+      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${isThin ? `: at most ± ${rough(half)}, hardly to be seen here` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
       grid && h('div.row.small', 'Rows from ', [0, 1].map(w => select('.f', 'gr' + w, w ? 'Last row of the range' : 'First row of the range', Array.from({ length: it.axes[0].n }, (_, i) => [i, named(i)]), range[w], v => { range[w] = +v; range.sort((a, b) => a - b); redraw(); query(); }))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
     h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
       h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, level: 0.95, joint }, 'release.' + f)), 'tiny')) })),
         it.negatives > 0 && panel('', words('negatives')),
-        it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', String(b)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + '. '), b)))))];
+        it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', b, a === 'epsilon' && p && ' of the plan’s ' + eps(p.epsilon)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + ': '), b)))))];
   },
   drawn() {
     if (!it) return;
     const box = $('#xc'), e = joint ? it.joint : it.each;
     if (it.kind === 'grid' || printed) attempt(() => picture(box));
-    else histogram(box, { values: it.values, band: e && e.low.every(v => v !== null) ? [e.low, e.high] : null, other: other?.values, axis: it.axes[0], range, names: named, height: 340, label: `Estimated records by ${it.axes[0].name} with a 95 % band`, move: r => { range = r; }, end: () => { const top = $('#tab'); top.replaceChildren(rows()); const row = $('tr.sel', top); if (row) top.scrollTop = row.offsetTop - 70; query(); } });
+    else histogram(box, { values: it.values, band: e && e.low.every(v => v !== null) ? [e.low, e.high] : null, other: other?.values, axis: it.axes[0], range, names: named, height: 340, label: `Estimated records by ${it.axes[0].name} with a 95 % band`, move: r => { range = r; }, end: () => { const top = $('#tab'); top.replaceChildren(rows()); shown(); query(); } });
+    shown();
     const level = it.groups?.levels.at(-1);
     if ($('#gc')) multiples($('#gc'), { draws: level.lines, names: i => String(level.labels[i]), pick: i => load(it.path, [level.name, ...[level.labels[i]].flat()]), chosen: level.labels.findIndex(l => String(l) === String(it.groups.chosen?.slice(1))) });
     reads();

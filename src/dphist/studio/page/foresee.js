@@ -12,6 +12,8 @@ const seen = {}; // of each histogram, its error and the question it answers
 const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
 const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
 const question = hist => JSON.stringify([S.good?.plan_digest, hist, S.guess, S.published]);
+// What was foreseen of a histogram of the plan as it is.
+export const foreseen = name => seen[name]?.of === question(name) ? seen[name] : {};
 const stop = () => { running?.abort(); running = null; clearTimeout(timer); clearTimeout(slow); };
 
 // Asks for the histogram in view, then for the errors of the others.
@@ -27,7 +29,8 @@ const run = (wait = 0) => {
     if (own) { key = mine; parts = { old: { ...old.old, ...old }, curves: {} }; late = false; }
     try {
       await stream('foresee', { ...body(next), sequence: ++sequence, tab: TAB }, abort.signal, part => {
-        if (part.part === 'error') seen[next] = { of: asked, error: part.error };
+        if (part.part === 'error') seen[next] = { ...seen[next], of: asked, error: part.error };
+        if (part.part === 'warnings') seen[next].warnings = part.warnings;
         if (part.part === 'failed') { seen[next] = { of: asked }; if (own) parts.failed = part.error.message; }
         if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
@@ -54,7 +57,7 @@ const spot = () => ({ ...parts.old, ...parts });
 const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
   const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
-  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
+  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
@@ -80,7 +83,7 @@ const equation = () => {
   const after = Math.round(o?.after ?? 50);
   return h('section.panel' + (late && !parts.error ? '.busy' : ''), { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(question(S.hist) !== key || (!parts.error && !parts.failed)) },
     words('equation', {
-      what, hist: S.hist, unit, own: eps(S.good.histograms[S.hist].epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
+      what, hist: S.hist, unit, own: eps(S.good.histograms[S.hist].epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
       eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) }),
       left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
       dots: h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), odds: o && words('odds', { unit, after, earlier: o.with_earlier && ['; with all earlier ones too, at most ', h('b', Math.round(o.with_earlier.after))] }),
@@ -105,14 +108,14 @@ export default {
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], most = Math.max(...w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
-      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
+      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(), h('div', { id: 'slow' }),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); }), guess: guessing(),
         strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
-        table: asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
+        table: asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
         scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`],
-        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
+        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
       }),
       h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },

@@ -1,9 +1,10 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
 import { post } from './api.js';
-import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, table, words } from './dom.js';
+import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, rough, table, words } from './dom.js';
 import { attempt, change, go, loadSession, purse, redraw, S, save } from './state.js';
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
+import { foreseen } from './foresee.js';
 
 let asking = false, ready = null, done = null, fresh = false;
 const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
@@ -69,9 +70,10 @@ export default {
     const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
       stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
-      panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, one.file, 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
+      panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
       !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())) })),
+      r.allowed && names.flatMap(n => foreseen(n).warnings || []).map(one => note('warn', one.message)),
       h('div.row', h('button.btn.spend', { id: 'pub', disabled: !r.allowed || stuck, onclick: confirm }, `Publish and charge ε ${eps(r.charge)}`), button('Back to the error', () => go('foresee')))),
       h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 'bold')), h('span', c.message))))),
         panel('', words('promise', { unit: r.unit, times: Math.exp(e).toFixed(2), now: after(e), all: after(e + number(r.spent || 0)), dataset: r.dataset })), panel('', words('files', { n: few(names.length, 'release file'), folder: r.folder }))))];

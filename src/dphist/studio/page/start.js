@@ -1,7 +1,7 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, ask, button, count, day, dialog, eps, h, head, link, note, number, panel, table, toast, words } from './dom.js';
+import { $, $$, ask, button, count, day, dialog, eps, few, h, head, link, note, number, panel, table, toast, words } from './dom.js';
 import { attempt, go, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
@@ -43,7 +43,7 @@ export const start = {
 let listed = [];
 export const folder = {
   enter: async () => { listed = await releases(); redraw(); },
-  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', `${listed.length} releases, read only`)), 'Published histograms', words('lede-folder')),
+  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
     panel('', listed.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', 'There is no release in this folder.'))],
 };
 let book = null, chosen = null;
@@ -51,10 +51,10 @@ const create = async () => { const limit = await ask('Limit of the new ledger, s
 export const ledger = {
   enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); chosen = book.datasets.some(d => d.dataset === chosen) ? chosen : S.plan?.dataset && book.datasets.some(d => d.dataset === S.plan.dataset) ? S.plan.dataset : book.datasets[0]?.dataset; redraw(); },
   view() {
-    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', `${book.datasets.length} datasets, opened for reading`)), 'Where the budget went', words('lede-ledger')];
+    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
     if (!book.exists || !book.datasets.length) return [head(...top), note('plain', 'No ledger yet. The first publication makes one. ', S.session.ledger && !book.exists && link('Create a ledger with a limit', create))];
-    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan && d.dataset === S.session.budget.dataset, e = number(one.spent);
+    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset, e = number(one.spent);
     return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
       const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit, wide = v => ({ width: 100 * v / limit + '%' });
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),

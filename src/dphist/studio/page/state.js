@@ -2,7 +2,7 @@
 import { post, Refusal } from './api.js';
 import { number } from './dom.js';
 
-export const S = { session: null, path: null, plan: null, check: null, good: null, base: null, dirty: false, autosave: false, trouble: null, columns: [], guess: { records: 10000, shape: 'smooth' }, hist: null, published: false, gone: false };
+export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
 let draw = () => {}, timer, saver, running;
 export const whenChanged = callback => { draw = callback; };
 export const redraw = () => draw();
