@@ -107,7 +107,8 @@ class Columns:
             edges = {"values": self.edges.tolist(), "labelOverlap": "greedy"}
             axis |= edges if self._has_round_edges() else {"tickCount": 10}
             axis |= {"tickMinStep": 1} if self.kind in ("integers", "categories") else {}
-            title = f"{title or 'category'}, by number" if self.kind == "categories" else title
+            named = self.kind in ("categories", "addresses", "codes")
+            title = f"{title or 'category'}, by number" if named else title
         start = {"field": f"{field} from", "type": "quantitative", "scale": scale, "axis": axis}
         return {field: start | {"title": plain(title) or None}, f"{field}2": {"field": f"{field} to"}}
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from dphist.domain import Domain
     from dphist.domain.declare import Spell
 
-_OF_AN_AXIS = ("bins", "range", "every", "integers", "log", "categories", "other", "null")
+_OF_AN_AXIS = (
+    *("bins", "range", "every", "integers", "log", "categories", "other", "null"),
+    *("addresses", "prefix", "codes"),
+)
 
 
 def check_columns(axes: Axes) -> None:
@@ -122,6 +125,8 @@ def _declaration(axes: Axes, prefix: str) -> dict[str, Any]:
         said["range"] = tuple(_number_or_text(end) for end in said["range"])
     if "integers" in said:
         said["integers"] = tuple(to_whole(end, flag("integers")) for end in said["integers"])
+    if "prefix" in said:
+        said["prefix"] = to_whole(said["prefix"], flag("prefix"))
     if "log" in said:
         said["log"] = tuple(to_float(end, flag("log")) for end in said["log"])
     if "categories" in said:

@@ -18,15 +18,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from dphist._common.text import harmless
+from dphist.domain import Addresses, Codes, Integers
 from dphist.errors import OutputError, UsageError, is_interrupt
 from dphist.privacy.ledger import as_decimal
 
 if TYPE_CHECKING:
     from dphist.domain import Axis, Domain
-    from dphist.release import Release
+    from dphist.release import Release, SparseRelease
     from dphist.release.grouped import GroupedRelease
 
 CODES = "Exit codes: 0 done, 2 usage, 3 the ledger refuses, 4 bad data, 5 a privacy rule, 130 interrupted."
+_LARGEST = 20  # listed bins, or groups of bins, that are shown
 _FEW = 8  # bins of an axis that fit side by side
 SCREEN = 80  # columns, where we cannot ask
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -197,6 +199,8 @@ def show_release(release: Any) -> None:
     show(repr(release))
     if hasattr(release, "hierarchy"):
         _show_groups(release)
+    elif hasattr(release, "pieces"):
+        _show_pieces(release)
     else:
         _show_values(release)
         for line in textwrap.wrap(release.error.accuracy, screen_width(SCREEN)):
@@ -221,6 +225,29 @@ def _show_groups(release: GroupedRelease) -> None:
         print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
     part = shlex.join(example_part(release.bins))
     show(f"ask for one of them with: dphist query RELEASE --group LABEL {part}")
+
+
+def _show_pieces(release: SparseRelease) -> None:
+    """Print the largest listed bins, or groups of bins, of a release of very many bins."""
+    table = release.columns()
+    names = table["bin"] if "bin" in table else table["first"]
+    largest = np.argsort(-table["value"], kind="stable")[:_LARGEST]
+    rows = []
+    for i in largest:
+        name = names[i] if "bin" in table or table["bins"][i] == 1 else f"{names[i]} to {table['last'][i]}"
+        ends = f"{table['low'][i]:,.0f} to {table['high'][i]:,.0f}"
+        if release.listing is not None:  # these are shown because they are listed
+            ends = f"{max(table['raw'][i] - release.listing.all_listed(0.95) + 1, 0):,.0f}"
+        rows.append((harmless(name, keep=""), f"{table['value'][i]:,.0f}", ends))
+    if len(names) > len(largest):
+        rows.append((f"… {len(names) - len(largest):,} more", "", ""))
+    header: tuple[str, ...] = ("bins", "records", "95 % interval")
+    if release.listing is not None:
+        header = ("bin", "records", "at least (95 %, all at once)")
+    print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
+    show(f"records in all: {release.total()}")
+    for line in textwrap.wrap(release.description, screen_width(SCREEN)):
+        show(line)
 
 
 def _show_values(release: Release) -> None:
@@ -287,6 +314,8 @@ def _show_grid(release: Release) -> None:
 
 def spelled_edges(axis: Axis) -> list[Any]:
     """Return the edges of an axis that is not of labels, as queries name them."""
+    if isinstance(axis, Addresses | Codes):
+        raise UsageError("ask for one of these bins in one group at a time: name it with --group.")
     return axis.moments() if axis.kind == "instants" else axis.edges.tolist()  # type: ignore[union-attr]
 
 
@@ -296,6 +325,10 @@ def example_part(domain: Domain) -> list[str]:
     for axis in domain.axes:
         if axis.kind == "categories":
             words.append(axis.names()[0])
+        elif isinstance(axis, Addresses | Codes):
+            words.append(axis.name(0))
+        elif isinstance(axis, Integers):
+            words += [str(axis.low), str(axis.low + 1)]
         elif axis.kind == "instants":
             words += axis.moments()[:2]  # type: ignore[union-attr]
         else:

@@ -24,7 +24,7 @@ from dphist.cli.common import (
     to_float,
 )
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
-from dphist.domain import Categories, Instants, Integers
+from dphist.domain import Addresses, Categories, Codes, Instants, Integers
 from dphist.errors import DataError, OutputError, PrivacyError, UsageError
 
 if TYPE_CHECKING:
@@ -244,6 +244,8 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
         return _single(release.sum(part, **how))
     if not joint and len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
         return release.count(part[0], level=level)
+    if any(isinstance(axis, Addresses | Codes) for axis in axes):
+        return _ask_by_text(release, part, level)
     # Whatever the other axis leaves are labels.
     most = len(part) - 2 if labelled.count(True) == 1 else 1
     if most < 1 or len(part) != sum(most if label else 2 for label in labelled):
@@ -263,19 +265,44 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
     return _single(release.sum(*(where[0] if len(axes) == 1 else where), **how))
 
 
+def _ask_by_text(release: Release, part: list[str], level: float) -> Estimate:
+    """Return the answer to a query of addresses or codes: one part of each axis, or two ends of the line."""
+    axes = release.domain.axes
+    if len(axes) == 2:
+        if len(part) != 2 or not all(isinstance(axis, Addresses | Codes | Categories) for axis in axes):
+            example = shlex.join(example_part(release.domain))
+            raise UsageError(f"this release is a grid; name a part of each axis, such as {example}")
+        pairs = zip(axes, part, strict=True)
+        where = [[text] if isinstance(axis, Categories) else text for axis, text in pairs]
+        return _single(release.sum(*where, level=level))
+    axis: Any = axes[0]
+    if len(part) == 1:
+        first, last = axis.run(part[0])
+        if last - first == 1:  # of a listing, a bin that is not listed has an interval, too
+            return release.count(part[0], level=level)
+    return _single(release.sum(*part, level=level))
+
+
 def _single(answer: Estimate) -> Estimate:
     """Return the answer to one query, whose type is then known."""
     return answer
 
 
 def _end(axis: Axis, texts: tuple[str, ...], name: str) -> list[Any]:
-    return [text if isinstance(axis, Instants) else to_float(text, name) for text in texts]
+    as_text = isinstance(axis, Instants | Addresses | Codes)
+    return [text if as_text else _number(axis, text, name) for text in texts]
 
 
 def _ends(axis: Axis, lo: str, hi: str) -> tuple[Any, Any]:
     if isinstance(axis, Instants):
         return lo, hi
-    return to_float(lo, "LO"), to_float(hi, "HI")
+    return _number(axis, lo, "LO"), _number(axis, hi, "HI")
+
+
+def _number(axis: Axis, text: str, name: str) -> float:
+    """Return an end; a whole number of an axis of integers as it is, since doubles end at 2**53."""
+    is_whole = isinstance(axis, Integers) and text.removeprefix("-").isdecimal()
+    return int(text) if is_whole else to_float(text, name)
 
 
 def plot(
@@ -311,7 +338,13 @@ def plot(
         options |= {"groups": group}
     else:
         loaded = one
-        options |= {"log": log, "joint": joint}
+        options |= {"log": log}
+        if hasattr(loaded, "pieces"):
+            if joint:
+                raise UsageError("--joint is for releases that have a number for every bin; leave it out.")
+            del options["level"]
+        else:
+            options |= {"joint": joint}
     check_writable(out, PICTURES)
     if same_file(out, release):
         raise OutputError(f"{out} is the release itself; choose another name.")
@@ -322,9 +355,9 @@ def plot(
 
 def methods(as_json: JsonFlag = False) -> None:
     """List every method with a description and its citation."""
-    from dphist.methods.catalogue import CATALOGUE
+    from dphist.methods.catalogue import CATALOGUE, LISTED
 
-    known = CATALOGUE.values()
+    known = [*CATALOGUE.values(), LISTED]
     if as_json:
         show(json.dumps([{n: v for n, v in vars(m).items() if n != "build"} for m in known], indent=2))
         return

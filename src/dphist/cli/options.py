@@ -52,6 +52,9 @@ class Axes:
     categories: Annotated[Word, option(BINS, "Labels: A,B,C or a file, one per line.", "LABELS")] = None
     other: Annotated[Word, option(BINS, "A bin for all other labels; its name.", "LABEL")] = None
     null: Annotated[Word, option(BINS, "A bin for records without a label; its name.", "LABEL")] = None
+    addresses: Annotated[Word, option(BINS, "IP addresses in a network: 0.0.0.0/0", "NET")] = None
+    prefix: Annotated[Word, option(BINS, "Length of a bin's prefix: 24", "N")] = None
+    codes: Annotated[Word, option(BINS, "All codes of a form: '[A-Z][0-9]{2}'", "FORM")] = None
     timezone: Annotated[Word, option(BINS, "Of times: UTC (default), Europe/Berlin, ...", "ZONE")] = None
     y_column: Annotated[Word, option(BINS, "Second axis; also --y-bins, --y-every, ...", "NAME")] = None
     y_bins: Annotated[Word, _y("bins", "N")] = None
@@ -62,6 +65,9 @@ class Axes:
     y_categories: Annotated[Word, _y("categories", "LABELS")] = None
     y_other: Annotated[Word, _y("other", "LABEL")] = None
     y_null: Annotated[Word, _y("null", "LABEL")] = None
+    y_addresses: Annotated[Word, _y("addresses", "NET")] = None
+    y_prefix: Annotated[Word, _y("prefix", "N")] = None
+    y_codes: Annotated[Word, _y("codes", "FORM")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

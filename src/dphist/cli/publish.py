@@ -25,6 +25,7 @@ from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
 from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
+from dphist.domain import Addresses, Codes, Integers
 from dphist.domain.declare import refuse_own_labels
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
@@ -147,9 +148,13 @@ def _default_name(plan: Plan) -> str:
 
 def _check_room(plan: Plan, target: Path, *, as_json: bool) -> None:
     """Refuse a format or a disk that all groups do not fit in, before anything is charged."""
+    from dphist.methods.sparse import SparsePipeline
     from dphist.planning.grouped import GroupedPlan
     from dphist.release.grouped_files import bytes_at_most, refuse_too_many
+    from dphist.release.sparse_files import no_format
 
+    if isinstance(plan.pipeline, SparsePipeline) and target.suffix.lower() not in (".json", ".csv"):
+        raise no_format(target)
     if isinstance(plan, GroupedPlan):
         ending = target.suffix.lower()
         for each in (ending, ".json") if as_json else (ending,):
@@ -314,7 +319,6 @@ def _extent(axis: Axis) -> str:
     if axis.kind == "instants":
         moments = axis.moments()  # type: ignore[union-attr]
         return f"{moments[0]} to {moments[-1]}"
-    if axis.kind == "integers":
-        names = axis.names()
-        return f"{names[0]} to {names[-1]}"
+    if isinstance(axis, Integers | Addresses | Codes):
+        return f"{axis.name(0)} to {axis.name(axis.n - 1)}"
     return f"{axis.edges[0]:.12g} to {axis.edges[-1]:.12g}"

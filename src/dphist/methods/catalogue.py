@@ -489,5 +489,15 @@ class Catalogue(dict[str, Method]):
         return f"<table>{rows}</table>"
 
 
+# For very many bins: its releases have a number per listed bin, not per bin, and are of a kind of their own.
+LISTED = Method(
+    "listed",
+    "Noise on every bin; those that reach a public threshold are published, of up to 2^62 bins.",
+    "Cormode, Procopiuc, Srivastava, Tran, ICDT 2012",
+    lambda d: make_pipeline("listed", d),
+    "baseline",
+    time="O(records)",
+    intervals="exact",
+)
 CATALOGUE = Catalogue({method.name: method for method in _METHODS})
 ALIASES = {alias: method.name for method in _METHODS for alias in method.aliases}

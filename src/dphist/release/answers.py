@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable, as_int, cut
+from dphist.domain import (
+    Addresses,
+    Axis,
+    Categories,
+    Codes,
+    Domain,
+    Instants,
+    Integers,
+    Regular,
+    Variable,
+    as_int,
+    cut,
+    shown,
+)
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -30,6 +43,11 @@ def bin_named(domain: Domain, label: str | int) -> int:
     axis = domain.axis
     if isinstance(axis, Categories):
         return int(_pick_labels(axis, label)[0])
+    if isinstance(axis, Addresses | Codes):
+        first, last = axis.run(label)  # type: ignore[arg-type]
+        if last - first > 1:
+            raise UsageError(f"{shown(label)} names {last - first:,} bins; ask for their sum.")
+        return first
     if isinstance(axis, Instants):
         if (at := axis.cut(label)) < axis.n:
             return at
@@ -54,6 +72,8 @@ def pick(axis: Axis, part: object) -> Ints:
 
 def ends_of(axis: Axis, part: object) -> tuple[int, int]:
     """Return the first bin between two edges of an ordered axis, and the one after the last."""
+    if isinstance(axis, Addresses | Codes):
+        return keyed_ends(axis, part)
     if isinstance(part, str) or not isinstance(part, Sequence | np.ndarray) or len(part) != 2:
         raise UsageError(f"a part of a numeric axis is two of its edges, such as 30, 40; not {part!r}.")
     lo, hi = (int(cuts(axis, end)) for end in part)
@@ -62,8 +82,26 @@ def ends_of(axis: Axis, part: object) -> tuple[int, int]:
     return lo, hi
 
 
+def keyed_ends(axis: Addresses | Codes, part: object) -> tuple[int, int]:
+    """Return the bins of a network or of a beginning of codes, or those from one up to another."""
+    named = [part] if isinstance(part, str) else list(part) if isinstance(part, Sequence) else []
+    if not 1 <= len(named) <= 2 or not all(isinstance(end, str) for end in named):
+        raise UsageError(
+            f"a part of these bins is named by text: one part, such as {axis.name(0)}, or two, of which the "
+            f"second is excluded; not {shown(part)}."
+        )
+    runs = [axis.run(end) for end in named]
+    first, last = runs[0] if len(runs) == 1 else (runs[0][0], runs[1][0])
+    if not first < last:
+        raise UsageError(f"the part from {named[0]} to {named[-1]} has no bins; its ends must increase.")
+    return first, last
+
+
 def cuts(axis: Axis, ends: Any) -> Ints:
     """Return which edges of the axis these are; the first that is none is an error."""
+    if isinstance(axis, Addresses | Codes):
+        given = np.asarray(ends, dtype=object)
+        return np.array([axis.run(end)[0] for end in np.atleast_1d(given)]).reshape(given.shape)
     if isinstance(axis, Instants):
         given = np.asarray(ends)
         if given.dtype.kind == "M":

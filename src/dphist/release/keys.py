@@ -34,11 +34,6 @@ def key_bin(domain: Domain, key: tuple[Any, ...]) -> int:
 
 
 def _one(axis: Axis, part: Any) -> int:
-    if isinstance(axis, Addresses | Codes):
-        first, last = axis.run(part)
-        if last - first > 1:
-            raise UsageError(f"{shown(part)} names {last - first:,} bins; ask for their sum.")
-        return first
     return answers.bin_named(Domain((axis,)), part)
 
 
@@ -48,13 +43,7 @@ def line_runs(axis: Axis, where: tuple[Any, ...]) -> list[Run]:
         return [(int(at), int(at) + 1) for at in answers.pick(axis, where)]
     if len(where) == 1 and isinstance(where[0], tuple | list):
         where = tuple(where[0])
-    if isinstance(axis, Addresses | Codes):
-        if not 1 <= len(where) <= 2:
-            one = axis.name(0)
-            raise UsageError(f"name a part of these bins by one of them, such as {one}, or by two ends.")
-        ends = [axis.run(part) for part in where]
-        run = ends[0] if len(ends) == 1 else (ends[0][0], ends[1][0])
-    elif isinstance(axis, Integers) and len(where) == 2:
+    if isinstance(axis, Integers) and len(where) == 2:
         run = (_integer(axis, where[0]), _integer(axis, where[1]))
     else:
         run = answers.ends_of(axis, where)

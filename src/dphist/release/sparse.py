@@ -39,7 +39,7 @@ _CUT = (
     "Where a range cuts a group, the interval reaches from none of the group's records to all of them. It "
     "holds for its query alone."
 )
-_WINDOWS, _LARGEST = 96, 40  # columns of a picture, and of one of a listing
+_WINDOWS, _LARGEST = 64, 40  # columns of a picture, and of one of a listing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -372,6 +372,9 @@ or take to_pandas(), which has one row per group.
     def to_pandas(self, *, level: float = 0.95) -> Any:
         """Return a pandas table: one row per listed bin, or else one per group.
 
+        The intervals are for bins that were named before the list was seen; ``description`` says what holds
+        for those that are picked from it.
+
         >>> list(hosts.to_pandas()), list(ports.to_pandas())[:3]
         (['bin', 'value', 'raw', 'low', 'high'], ['first', 'last', 'bins'])
         """
@@ -446,7 +449,6 @@ or take to_pandas(), which has one row per group.
         *,
         zoom: Sequence[Any] | None = None,
         log: bool = False,
-        level: float = 0.95,
         title: str = "",
         xlabel: str = "",
         ylabel: str = "",
@@ -461,12 +463,11 @@ or take to_pandas(), which has one row per group.
         Args:
             zoom: the part that is drawn, in the words of ``sum``; by default the whole domain.
             log: draw the counts on a logarithmic axis.
-            level: the confidence level of a listing's intervals.
             overwrite: replace an existing file.
         """
         drawn = self._largest() if self.listing is not None else self._windows(zoom)
         looks: dict[str, Any] = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "size": size}
-        return drawn.plot(path, log=log, level=level, overwrite=overwrite, **looks)
+        return drawn.plot(path, log=log, overwrite=overwrite, **looks)
 
     def _largest(self) -> Release:
         """Return the largest listed bins as a release of their own, for a picture."""
@@ -476,8 +477,8 @@ or take to_pandas(), which has one row per group.
         largest = at[np.sort(np.lexsort((at, -self.pieces.raw[at]))[:_LARGEST])]
         names = [keys.bin_name(self.domain, bin) for bin in self.groups.starts[:-1][largest].tolist()]
         alone = Groups.singletons(largest.size)
-        error = GroupTotals(alone, self._scales[largest])
-        domain = Domain((Categories(tuple(names)),))
+        error = Unknown("a bin that is drawn because it is listed has more noise than others (winner's
+        curse)") domain = Domain((Categories(tuple(names)),))
         return replace(self.pieces, domain=domain, raw=self.pieces.raw[largest], groups=alone, error=error)
 
     def _windows(self, zoom: Sequence[Any] | None) -> Release:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dphist.domain import Axis, Categories, Instants, Integers
+from dphist.domain import Addresses, Axis, Categories, Codes, Instants, Integers
 from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
@@ -111,7 +111,11 @@ def _counted(release: AnyRelease) -> str:
 
 def bins_in_words(axis: Axis) -> str:
     """Return how the bins of an axis were declared."""
-    n, edges = axis.n, axis.edges
+    n = axis.n
+    if isinstance(axis, Addresses):
+        return f"{n:,} prefixes of {axis.prefix} digits in the network {axis.network}"
+    if isinstance(axis, Codes):
+        return f"{n:,} codes of the form {axis.pattern}"
     if isinstance(axis, Categories):
         more = [
             text for has, text in ((axis.other, "all other labels"), (axis.null, "missing values")) if has
@@ -128,7 +132,7 @@ def bins_in_words(axis: Axis) -> str:
         start, stop = (end.removesuffix("T00:00:00") for end in (axis.start, axis.stop))
         return f"{n:,} {step} from {start} to {stop} by {clock}"
     even = "equal " if axis.kind == "regular" else ""
-    return f"{n:,} {even}bin{'s' * (n > 1)} from {edges[0]:g} to {edges[-1]:g}"
+    return f"{n:,} {even}bin{'s' * (n > 1)} from {axis.edges[0]:g} to {axis.edges[-1]:g}"
 
 
 def _one_bin(many: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.domain import Axis, Categories
+from dphist.domain import Addresses, Axis, Categories, Codes
 from dphist.domain.groups import Floats
 from dphist.release.grouped import GroupedRelease
 from dphist.release.grouped_show import errors
@@ -69,7 +69,7 @@ def _percent(level: float) -> str:
 def _of_line(release: Release, *, level: float) -> Table:
     n, note = release.domain.n, ""
     shown = release
-    if n > MOST_ROWS and not isinstance(release.domain.axis, Categories):
+    if n > MOST_ROWS and not isinstance(release.domain.axis, Categories | Addresses | Codes):
         each = _each(n)
         shown = release.rebin(np.append(release.domain.axis.edges[:-1:each], release.domain.axis.edges[-1]))
         note = f"Each row is the sum of {each} of the {n:,} published bins, with its own interval."
@@ -129,12 +129,16 @@ def _cell(value: float, low: float, high: float, digits: int) -> str:
 def _part(axis: Axis, i: int) -> object:
     if isinstance(axis, Categories):
         return [axis.names()[i]]
+    if isinstance(axis, Addresses | Codes):
+        return axis.name(i)
     return tuple(axis.edges[i : i + 2].tolist())
 
 
 def _all(axis: Axis) -> object:
     if isinstance(axis, Categories):
         return axis.names()
+    if isinstance(axis, Addresses | Codes):
+        return axis.network if isinstance(axis, Addresses) else ""
     return float(axis.edges[0]), float(axis.edges[-1])
 
 
