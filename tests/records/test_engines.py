@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
+from dphist.domain import Addresses, Categories, Codes, Domain, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import Tally, count, count_together
 from dphist.records.check import check
@@ -225,6 +225,50 @@ AXES = [
     Integers(-(2**53), -(2**53) + 3),
     Integers(2**53 - 2, 2**53),
 ]
+
+
+def test_addresses_codes_and_very_many_bins(load):
+    """Every engine gives the bins that Python gives, bins beyond 2**53 too, and bounds a person's records."""
+    texts = [
+        "10.1.2.3",
+        "10.1.2.200",
+        "10.255.0.1",
+        "11.0.0.1",
+        "010.1.1.1",
+        "10.1.2.3\n",
+        "1.2.3",
+        "",
+        "::1",
+    ]
+    texts += [
+        "2001:DB8::1",
+        "2001:db8:0:ffff::",
+        "1::\n",
+        "::",
+        "fe80::1%x",
+        "A00Z",
+        "B99A",
+        "b99A",
+        "B99",
+        None,
+    ]
+    texts += ["2001:db8:1:2:3:4:5:6", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "\u0661.1.1.1", "B9\u00e9A"]
+    who = [f"p{i % 3}" for i in range(len(texts))]
+    table = pa.table(
+        {"x": pa.array(texts, pa.string()), "u": who, "n": [2**50 - i for i in range(len(texts))]}
+    )
+    data, where = load(table)
+    for axis in (Addresses("10.0.0.0/8", 24), Addresses("::/0", 62), Codes("[A-Z][0-9]{2}[A-Z]")):
+        want: dict[int, int] = {}
+        for text in texts:
+            if (bin := axis.bin(text)) is not None:
+                want[bin] = want.get(bin, 0) + 1
+        bins, tallies = count(data, Domain((axis,)), columns="x", **where).held()
+        assert dict(zip(bins.tolist(), tallies.tolist(), strict=True)) == want, axis
+    large = Domain((Integers(0, 2**53),))
+    bins, tallies = count(data, large, columns="n", unit="u", max_contributions=2, **where).held()
+    assert tallies.sum() == 6
+    assert set(bins.tolist()) <= {2**50 - i for i in range(len(texts))}
 
 
 def test_doubles_next_to_edges(load):

@@ -150,8 +150,7 @@ def onto(workload: Workload, groups: Groups) -> Workload:
         return Points(groups.k)
     if isinstance(workload, Prefixes):
         return Prefixes(groups.k)
-    if isinstance(workload, Ranges) and not isinstance(workload, AllRanges):
-        lo, hi = workload.pairs()
-        first = groups.starts.searchsorted(lo, side="right") - 1
-        return Ranges(groups.k, first, groups.starts.searchsorted(hi))
+    if isinstance(workload, Ranges):
+        first = groups.starts.searchsorted(workload.lo, side="right") - 1
+        return Ranges(groups.k, first, groups.starts.searchsorted(workload.hi))
     return AllRanges(groups.k)

@@ -477,8 +477,8 @@ or take to_pandas(), which has one row per group.
         largest = at[np.sort(np.lexsort((at, -self.pieces.raw[at]))[:_LARGEST])]
         names = [keys.bin_name(self.domain, bin) for bin in self.groups.starts[:-1][largest].tolist()]
         alone = Groups.singletons(largest.size)
-        error = Unknown("a bin that is drawn because it is listed has more noise than others (winner's
-        curse)") domain = Domain((Categories(tuple(names)),))
+        error = Unknown("bins that are drawn because they are listed have more noise than others")
+        domain = Domain((Categories(tuple(names)),))
         return replace(self.pieces, domain=domain, raw=self.pieces.raw[largest], groups=alone, error=error)
 
     def _windows(self, zoom: Sequence[Any] | None) -> Release:

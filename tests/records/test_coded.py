@@ -1,0 +1,157 @@
+"""Addresses, codes and large numbers of bins: every engine counts what Python counts."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dphist import records
+from dphist.domain import Addresses, Categories, Codes, Domain, Integers
+from dphist.errors import DataError, UsageError
+
+R = random.Random(2)
+V4 = [
+    *(f"10.{R.randrange(256)}.{R.randrange(256)}.{R.randrange(256)}" for _ in range(120)),
+    *("11.0.0.1", "0.0.0.0", "255.255.255.255", "::1", "", "1.2.3", "10.1.2.3\n", "010.1.1.1", "10.256.1.1"),
+    *(None, "10.1.2.3 ", "10.1.2.3.4", "10,1,2,3", "\u0661\u0660.1.2.3"),
+]
+V6 = [
+    *(
+        str(
+            ipaddress.IPv6Address(
+                ((R.getrandbits(128) >> R.choice([0, 16, 64, 100])) << R.choice([0, 64])) % 2**128
+            )
+        )
+        for _ in range(150)
+    ),
+    *(
+        "1:2:3:4:5:6:7::",
+        "::2:3:4:5:6:7:8",
+        "::",
+        "1::",
+        "2001:DB8::ABCD",
+        "1.2.3.4",
+        "x::",
+        "::ffff:1.2.3.4",
+    ),
+    *("2001:db8:1:2:3:4:5:6", ":::", "1::\n", "1:2:3:4:5:6:7:8:9", "12345::", "fe80::1%eth0", None),
+]
+CODES = [*("".join(R.choice("ABCXYZ019") for _ in range(3)) for _ in range(120)), "A00", "B07", "B0", "B077"]
+CODES += ["", None, "é00", "A0é", "a00"]
+CASES = [
+    *(
+        (Addresses(net, prefix), V4)
+        for net, prefix in (("10.0.0.0/8", 24), ("10.16.0.0/12", 32), ("0.0.0.0/0", 32))
+    ),
+    *((Addresses(net, prefix), V4) for net, prefix in (("0.0.0.0/0", 5), ("10.1.2.0/24", 30))),
+    *(
+        (Addresses(net, prefix), V6)
+        for net, prefix in (("::/0", 62), ("2001:db8::/32", 64), ("::/67", 128), ("::/0", 1))
+    ),
+    *((Codes(pattern), CODES) for pattern in ("[A-Z][0-9]{2}", "[A-Z0-9]{3}", "B[0-9]{2}")),
+]
+
+
+def held(counts):
+    bins, tallies = counts.held()
+    return dict(zip(bins.tolist(), tallies.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("axis", "values"), CASES, ids=[str(axis) for axis, _ in CASES])
+def test_the_query_counts_what_python_counts(axis, values):
+    domain = Domain((axis,))
+    expected: dict[int, int] = {}
+    for value in values:
+        bin = axis.bin(value)
+        if bin is not None:
+            expected[bin] = expected.get(bin, 0) + 1
+    assert held(records.count(values, domain)) == expected
+    assert held(records.count(pl.DataFrame({"v": values}), domain, columns="v")) == expected
+
+
+def test_addresses_are_those_of_the_standard_library():
+    every = Addresses("::/0", 62)
+    for value in V6:
+        try:
+            whole = int(ipaddress.IPv6Address(value)) >> 66 if value and not set(value) & {"%", "."} else None
+        except ValueError:
+            whole = None
+        assert every.bin(value) == whole, value
+    assert Addresses("0.0.0.0/0", 32).bin("1.2.3.4") == 0x01020304
+
+
+def test_names_and_bins_are_inverse():
+    for axis in (
+        Addresses("10.0.0.0/8", 26),
+        Addresses("2001:db8::/32", 90),
+        Codes("[A-Z][0-9]{2}-[a-f]{4}"),
+    ):
+        for bin in (0, 1, 77, axis.n // 3, axis.n - 1):
+            name = axis.name(bin)
+            assert axis.run(name) == (bin, bin + 1)
+            assert axis.bin(name.partition("/")[0]) == bin
+
+
+def test_a_person_counts_at_most_k_times_in_bins_beyond_every_packing():
+    """Bins of 40 digits would not fit beside a draw of 35 in one whole number."""
+    domain = Domain((Integers(0, 2**50),))
+    far = [2**50 - i for i in range(30)]
+    data = pl.DataFrame({"v": far * 2, "u": ["ann"] * 30 + ["bob"] * 30})
+    for k in (1, 3):
+        found = held(records.count(data, domain, columns="v", unit="u", max_contributions=k))
+        assert sum(found.values()) == 2 * k
+        assert set(found) <= set(far), "no bin but those of their records"
+
+
+def test_files_of_text_are_counted_likewise(tmp_path):
+    path = tmp_path / "v.csv"
+    path.write_text(
+        "v,u\n" + "".join(f"10.0.{i % 7}.{i % 5},{i % 20}\n" for i in range(2000)) + "1.2.3,4\nx,5\n"
+    )
+    domain = Domain((Addresses("0.0.0.0/0", 32),))
+    assert sum(held(records.count(path, domain, columns="v")).values()) == 2000
+    few = records.count(path, domain, columns="v", unit="u", max_contributions=2)
+    assert sum(held(few).values()) == 40
+
+
+def test_large_grids_and_arrays_are_counted_by_the_bins_that_occur():
+    domain = Domain((Integers(0, 2**30), Categories(["a", "b"])))
+    x, y = np.array([5, 2**30, 5, -1]), np.array(["a", "b", "a", "b"], dtype=object)
+    want = {5 * 2: 2, 2**30 * 2 + 1: 1}
+    assert held(records.count((x, y), domain)) == want
+    assert held(records.count(pl.DataFrame({"x": x, "y": y.tolist()}), domain, columns=("x", "y"))) == want
+
+
+@pytest.mark.parametrize("axis", [Addresses("0.0.0.0/0", 32), Codes("[A-Z]{8}")])
+def test_columns_that_are_no_text_are_refused(axis):
+    with pytest.raises(DataError, match="text"):
+        records.count(pl.DataFrame({"v": [1, 2]}), Domain((axis,)), columns="v")
+    with pytest.raises(DataError, match="text"):
+        records.count(np.array([1.5]), Domain((axis,)))
+    with pytest.raises(UsageError, match="clip is for numeric bins"):
+        records.count(["A"], Domain((axis,)), outside="clip")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Addresses("10.0.0.1/8", 24), "not a network"),
+        (lambda: Addresses("10.0.0.0/8", 4), "from 8 to 32"),
+        (lambda: Addresses("10.0.0.0/8", 33), "from 8 to 32"),
+        (lambda: Addresses(7, 24), "a network is text"),
+        (lambda: Addresses("10.0.0.0/8", 24.0), "whole number"),
+        (lambda: Codes(""), "at least one place"),
+        (lambda: Codes("[A-Z"), "not understood"),
+        (lambda: Codes("[Z-A]"), "must rise"),
+        (lambda: Codes("[AA]"), "twice"),
+        (lambda: Codes("é{3}"), "ASCII"),
+        (lambda: Codes(5), "pattern"),
+    ],
+)
+def test_bad_declarations_say_what_to_write(make, words):
+    with pytest.raises(UsageError, match=words):
+        make()
