@@ -6,7 +6,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-accuracy studio-demo studio-page test-studio docs papers papers-quick services clean
+.PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-scale bench-accuracy studio-demo studio-page test-studio docs papers papers-quick services clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -115,7 +115,7 @@ docs: $(VENV)/.docs  ## build the documentation into site/, to open in a browser
 format: $(VENV)/.dev  ## put the code into shape
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-core bench-partition bench-records bench-groups bench-rivals bench-trees  ## every benchmark
+bench: bench-core bench-partition bench-records bench-groups bench-scale bench-rivals bench-trees  ## every benchmark
 
 bench-core: $(VENV)/.bench  ## the sampler, identity, imports and the ledger, one JSON line per figure
 	@$(BIN)/python -m benchmarks.core
@@ -125,6 +125,9 @@ bench-records: $(VENV)/.engines  ## counting files, people, Spark and a grid, on
 
 bench-groups: $(VENV)/.bench  ## histograms by group: error of every level, whole numbers, 10^8 bins (minutes)
 	@$(BIN)/python -m benchmarks.groups
+
+bench-scale: $(VENV)/.bench  ## up to 2^62 bins: time, memory and error of listed and dawa2, one JSON line per figure
+	@$(BIN)/python -m benchmarks.scale
 
 mutants: $(VENV)/.engines  ## plant privacy bugs one at a time and show the test that kills each (minutes; ARGS="--only NAME")
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
