@@ -140,7 +140,7 @@ def test_examples_are_found_and_an_error_in_one_is_seen():
 # Everything in `dphist.__all__` is described with an example that runs, and so is every public method of the
 # classes that people hold in their hands. A method's example goes on from the example of its class.
 CLASSES = (dphist.Release, dphist.Plan, dphist.Ledger, dphist.MemoryLedger, dphist.Preview, dphist.Advice)
-CLASSES += (dphist.GroupedPlan, GroupedPreview, GroupedAdvice, dphist.Publication)
+CLASSES += (dphist.GroupedPlan, GroupedPreview, GroupedAdvice, dphist.Publication, dphist.SparseRelease)
 FORMER = {"Release.load"}  # deprecated names, described by the warning that they give
 
 

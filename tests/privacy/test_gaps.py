@@ -51,6 +51,18 @@ def test_gaps_in_two_parts_hit_every_set_with_its_probability(p, block):
 
 
 @pytest.mark.parametrize(("scale", "threshold"), SETTINGS)
+def test_the_rate_is_as_precise_as_it_says(scale, threshold):
+    rate = gaps.Rate(scale, threshold)
+    with localcontext() as context:
+        context.prec = 400
+        a = (-1 / Decimal(scale)).exp()
+        exact = -(1 - (-threshold / Decimal(scale)).exp() / (1 + a)).ln()
+        for precision in (30, 60, 110):
+            assert abs(rate.at(precision) / exact - 1) < Decimal(10) ** -precision
+        assert abs(Decimal(rate.c) * rate.block * exact - 1) < Decimal(2) ** -51
+
+
+@pytest.mark.parametrize(("scale", "threshold"), SETTINGS)
 def test_digits_at_a_boundary_fall_on_its_right_side(scale, threshold):
     rate = gaps.Rate(scale, threshold)
     most = 1 << 62
@@ -97,6 +109,31 @@ def test_the_longest_gap_does_not_wrap_around():
     assert gaps.hits(1 << 62, rate, Fixed(words)).size == 0
     # u near 1: no block is passed over, and of the next one all bins but the last.
     words = [*[ONES - 1] * 8, *[ONES] * 8, *[0] * 8]
+    found = gaps.hits(1 << 62, rate, Fixed(words, ONES))
+    assert found.tolist() == [(i << 60) - 1 for i in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("n", "scale", "threshold"), [(1000, 0.5, 2), (10**9, 10.0, 160), (1 << 40, 1.0, 24), (1 << 62, 1.0, 40)]
+)
+def test_hits_are_as_many_and_as_even_as_they_should_be(n, scale, threshold):
+    rate, source, runs = gaps.Rate(scale, threshold), noise.Simulated(5), 400
+    found = [gaps.hits(n, rate, source.stream()) for _ in range(runs)]
+    assert all((np.diff(f) > 0).all() and (f >= 0).all() and (f < n).all() for f in found)
+    expected = n * rate.p
+    many = np.array([f.size for f in found])
+    assert abs(many.mean() - expected) < 4.5 * math.sqrt(expected / runs)
+    assert 0.75 < many.var() / (expected * (1 - rate.p)) < 1.3
+    places = np.concatenate(found) / n
+    assert abs(places.mean() - 0.5) < 4.5 * math.sqrt(1 / 12 / places.size)
+    if n > 10**6:
+        odd = np.concatenate(found) & 1
+        assert abs(odd.mean() - 0.5) < 4.5 * math.sqrt(0.25 / odd.size)
+
+
+def test_a_first_chunk_that_is_full_goes_on_where_it_ended(monkeypatch):
+    rate = gaps.Rate(2.0, 1)
+    monkeypatch.setattr(gaps, "_CHUNK", 7)
     found = gaps.hits(5000, rate, noise.Simulated(3).stream())
     assert (np.diff(found) > 0).all()
     assert abs(found.size - 5000 * rate.p) < 5 * math.sqrt(5000 * rate.p)
