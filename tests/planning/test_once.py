@@ -1,11 +1,14 @@
 """A publication that is charged once, in the shell as in the studio: run again, it is shown or finished."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+import dphist as library
 from dphist.planning import once
 from dphist.privacy.ledger import Ledger
+from dphist.release.glance import is_release
 from shell import dphist
 from studio_client import studio_page
 
@@ -91,6 +94,32 @@ def test_what_is_lost_is_said_and_not_drawn_again(planned, monkeypatch):
 
 def test_records_without_a_name_are_refused(planned):
     assert "standard input" in dphist("plan", "publish", "plan.toml", "-", "--once", code=2).stderr
+
+
+def test_records_beside_it_are_not_read_to_find_it(planned, monkeypatch):
+    import duckdb
+
+    (planned / "data").mkdir()
+    duckdb.sql("COPY (SELECT 1 AS age) TO 'data/x.parquet'")
+    (planned / "data" / "y.json").write_text('{"age": 1}\n' * 10_000)
+    dphist(*PUBLISH)
+    read = []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))
+    dphist(*PUBLISH)
+    assert "y.json" not in read and "x.parquet" not in read
+    assert is_release(planned / "plan" / "ages.json") and not is_release(planned / "data" / "x.parquet")
+
+
+def test_releases_in_parquet_are_found(planned):
+    from dphist.release.glance import mentions
+
+    made = library.from_counts([1, 2], epsilon=1, method="identity")
+    for name in ("r.json", "r.parquet"):
+        made.save(name)
+        assert is_release(Path(name)) and mentions(Path(name), made.id)
+        assert not mentions(Path(name), "0" * 32)
+    assert not is_release(Path("people.csv")) and not is_release(Path("none.json"))
 
 
 def test_a_folder_that_was_moved_is_found(planned):

@@ -31,6 +31,7 @@ from dphist.planning.plan_files import text_of
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Entry, LedgerLike
 from dphist.release import fresh_name, grouped_files, load
+from dphist.release.glance import mentions
 
 try:
     import fcntl
@@ -193,7 +194,7 @@ def _releases(folder: Path, release: str) -> dict[str, Path]:
     found = {}
     with suppress(OSError):
         for file in sorted(folder.iterdir()):
-            if file.suffix.lower() in _ENDINGS and file.is_file() and release.encode() in file.read_bytes():
+            if file.suffix.lower() in _ENDINGS and mentions(file, release):
                 with suppress(DphistError):
                     made = load(file)
                     said: Any = made.provenance.get("publication")

@@ -19,6 +19,7 @@ from dphist.release import Estimate, Release, words
 from dphist.release.differences import change, level_of_each
 from dphist.release.export import columns_of, describe, export
 from dphist.release.files import load_dense
+from dphist.release.glance import is_release
 from dphist.release.grouped import GroupedRelease
 from dphist.release.show import facts
 from dphist.studio.answers import MOST_NAMES, axis_of, estimate, exact, line, numbers
@@ -108,7 +109,7 @@ class Releases:
         return named | {"kind": "data" if ending in DATA else "other"}
 
     def _glance(self, path: Path, *, lines: bool) -> dict[str, Any] | None:
-        if path.name.endswith("-metadata.json") or not _looks_like_release(path):
+        if path.name.endswith("-metadata.json") or not is_release(path):
             return None
         try:
             found = self._load(path)
@@ -299,31 +300,6 @@ def _is_ledger(path: Path) -> bool:
             return file.read(14) == b"dphist-ledger "
     except OSError:
         return False
-
-
-def _looks_like_release(path: Path) -> bool:
-    """Return whether a file begins as our releases do: records are not read to find out."""
-    try:
-        with path.open("rb") as file:
-            if path.suffix.lower() == ".parquet":
-                return _parquet_of_ours(path)
-            return b'"format":"dphist-release"' in file.read(64).replace(b" ", b"")
-    except OSError:
-        return False
-
-
-def _parquet_of_ours(path: Path) -> bool:
-    """Return whether the footer of a Parquet file holds our key; no row and no statistic is read."""
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        size = file.tell()
-        file.seek(max(size - 8, 0))
-        tail = file.read(8)
-        if len(tail) < 8 or tail[4:] != b"PAR1":
-            return False
-        length = int.from_bytes(tail[:4], "little")
-        file.seek(max(size - 8 - length, 0))
-        return b"dphist-release" in file.read(min(length, 1 << 26))
 
 
 def _one(found: AnyRelease, group: Any) -> tuple[Release, tuple[str, str] | None]:
