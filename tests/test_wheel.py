@@ -15,7 +15,9 @@ OUTSIDE = {"papers", "benchmarks", "results", "tests", "docs"}
 def test_the_wheel_is_made_of_the_package_alone():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     build = settings["tool"]["hatch"]["build"]
-    assert build["targets"]["wheel"] == {"packages": ["src/dphist"]} and set(build) == {"targets"}
+    modules = "src/dphist/studio/page"  # which are built into static/app.js
+    assert build["targets"]["wheel"] == {"packages": ["src/dphist"], "exclude": [modules]}
+    assert set(build) == {"targets"}
     inside = {part for path in (ROOT / "src" / "dphist").rglob("*") for part in (path.name, path.stem)}
     assert not OUTSIDE & inside
 
@@ -40,3 +42,5 @@ def test_a_built_wheel_holds_no_paper_and_no_benchmark(tmp_path):
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"dphist"}
     assert not [name for name in names if OUTSIDE & set(Path(name).parts)]
     assert "dphist/py.typed" in names and "dphist/planning/plan.py" in names
+    pages = {name for name in names if name.startswith("dphist/studio/static/")}
+    assert {Path(name).name for name in pages} >= {"index.html", "app.js", "style.css"}
