@@ -245,7 +245,7 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
     if not joint and len(axes) == 1 and len(part) == 1 and isinstance(axes[0], Integers | Instants):
         return release.count(part[0], level=level)
     if any(isinstance(axis, Addresses | Codes) for axis in axes):
-        return _ask_by_text(release, part, level)
+        return _ask_by_text(release, part, how)
     # Whatever the other axis leaves are labels.
     most = len(part) - 2 if labelled.count(True) == 1 else 1
     if most < 1 or len(part) != sum(most if label else 2 for label in labelled):
@@ -265,7 +265,7 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
     return _single(release.sum(*(where[0] if len(axes) == 1 else where), **how))
 
 
-def _ask_by_text(release: Release, part: list[str], level: float) -> Estimate:
+def _ask_by_text(release: Release, part: list[str], how: dict[str, Any]) -> Estimate:
     """Return the answer to a query of addresses or codes: one part of each axis, or two ends of the line."""
     axes = release.domain.axes
     if len(axes) == 2:
@@ -274,13 +274,13 @@ def _ask_by_text(release: Release, part: list[str], level: float) -> Estimate:
             raise UsageError(f"this release is a grid; name a part of each axis, such as {example}")
         pairs = zip(axes, part, strict=True)
         where = [[text] if isinstance(axis, Categories) else text for axis, text in pairs]
-        return _single(release.sum(*where, level=level))
+        return _single(release.sum(*where, **how))
     axis: Any = axes[0]
-    if len(part) == 1:
+    if len(part) == 1 and "joint" not in how:
         first, last = axis.run(part[0])
         if last - first == 1:  # of a listing, a bin that is not listed has an interval, too
-            return release.count(part[0], level=level)
-    return _single(release.sum(*part, level=level))
+            return release.count(part[0], **how)
+    return _single(release.sum(*part, **how))
 
 
 def _single(answer: Estimate) -> Estimate:

@@ -50,11 +50,13 @@ class Axes:
     integers: Annotated[Pair, option(BINS, "A bin per integer, both ends included.", "LO HI")] = None
     log: Annotated[Pair, option(BINS, "--bins of equal ratio, such as --log 1 1e6.", "LO HI")] = None
     categories: Annotated[Word, option(BINS, "Labels: A,B,C or a file, one per line.", "LABELS")] = None
-    other: Annotated[Word, option(BINS, "A bin for all other labels; its name.", "LABEL")] = None
-    null: Annotated[Word, option(BINS, "A bin for records without a label; its name.", "LABEL")] = None
-    addresses: Annotated[Word, option(BINS, "IP addresses in a network: 0.0.0.0/0", "NET")] = None
-    prefix: Annotated[Word, option(BINS, "Length of a bin's prefix: 24", "N")] = None
-    codes: Annotated[Word, option(BINS, "All codes of a form: '[A-Z][0-9]{2}'", "FORM")] = None
+    other: Annotated[Word, option(BINS, "A bin for other labels; --null: without any.", "LABEL")] = None
+    null: Annotated[
+        Word, option(BINS, "A bin for records without a label; its name.", "LABEL", hidden=True)
+    ] = None
+    addresses: Annotated[Word, option(BINS, "IP network, with --prefix 24. Or: --codes FORM", "NET")] = None
+    prefix: Annotated[Word, option(BINS, "Length of a bin's prefix.", "N", hidden=True)] = None
+    codes: Annotated[Word, option(BINS, "A bin per code: '[A-Z][0-9]{2}'", "FORM", hidden=True)] = None
     timezone: Annotated[Word, option(BINS, "Of times: UTC (default), Europe/Berlin, ...", "ZONE")] = None
     y_column: Annotated[Word, option(BINS, "Second axis; also --y-bins, --y-every, ...", "NAME")] = None
     y_bins: Annotated[Word, _y("bins", "N")] = None

@@ -1,0 +1,68 @@
+"""Addresses and codes on the command line: published, queried and drawn; refusals cost nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shell import dphist
+
+SURE = ("--epsilon", "1000000")
+
+
+@pytest.fixture
+def flows(here):
+    rows = [f"10.0.{i % 3}.{i % 7},{'AB'[i % 2]}0{i % 10}\n" for i in range(4200)]
+    (here / "flows.csv").write_text("src,code\n" + "".join(rows) + "::1,zz\n,\n")
+    return here
+
+
+def test_hosts_are_listed_and_asked(flows):
+    hosts = ("--column", "src", "--addresses", "0.0.0.0/0", "--prefix", "32")
+    said = dphist("publish", "flows.csv", *hosts, *SURE, "--out", "hosts.json", "--plot", "hosts.png")
+    assert "10.0.0.0 " in said.stdout and "winner's curse" in " ".join(said.stdout.split())
+    assert dphist("query", "hosts.json", "10.0.0.0").stdout.startswith("200 (200 to 200")
+    assert dphist("query", "hosts.json", "10.9.0.0").stdout.startswith("0 (0 to 0")
+    asked = json.loads(dphist("query", "hosts.json", "10.0.0.0/24", "--json").stdout)
+    assert asked["value"] == 1400 and asked["low"] is None
+    assert (flows / "hosts.png").stat().st_size > 1000
+    assert dphist("plot", "hosts.json", "again.svg").stdout == "again.svg\n"
+
+
+def test_ranges_and_codes(flows):
+    nets = ("--column", "src", "--addresses", "0.0.0.0/0", "--prefix", "32", "--workload", "ranges")
+    assert dphist("publish", "flows.csv", *nets, *SURE, "--out", "nets.json").stdout
+    assert dphist("query", "nets.json", "10.0.0.0/23").stdout.startswith("2,800 (")
+    assert dphist("query", "nets.json", "10.0.0.0", "10.0.1.0").stdout.startswith("1,400 (")
+    assert dphist("query", "nets.json", "--quantile", "0.5").stdout.startswith("quantile 0.5: 10.0.1.")
+    codes = ("--column", "code", "--codes", "[A-Z][0-9]{2}")
+    assert dphist("publish", "flows.csv", *codes, *SURE, "--method", "identity", "--out", "codes.json").stdout
+    assert dphist("query", "codes.json", "A0").stdout.startswith("2,100 (")
+    assert dphist("query", "codes.json", "A00").stdout.startswith("420 (")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--addresses", "0.0.0.0/0"), "needs --prefix"),
+        (("--addresses", "0.0.0.0/0", "--prefix", "40"), "from 0 to 32"),
+        (("--addresses", "::/0", "--prefix", "64"), "more than 2**62"),
+        (("--prefix", "24", "--integers", "0", "9"), "goes with --addresses"),
+        (("--codes", "[A-Z"), "not understood"),
+        (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "hb"), "listed for single bins"),
+        (("--addresses", "0.0.0.0/0", "--prefix", "32", "--out", "x.parquet"), ".json"),
+        (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "listed:threshold=1"), "fit into memory"),
+    ],
+)
+def test_what_cannot_be_published_costs_nothing(flows, options, words):
+    said = dphist("publish", "flows.csv", "--column", "src", "--epsilon", "1", *options, code=2)
+    assert words in said.stderr.replace("\n", " ")
+    assert not (flows / "dphist-ledger.db").exists()
+
+
+def test_a_dry_run_and_the_list_of_methods(flows):
+    hosts = ("--column", "src", "--addresses", "10.0.0.0/8", "--prefix", "32", "--y-column", "code")
+    facts = dphist("publish", "flows.csv", *hosts, "--y-codes", "[A-Z][0-9]{2}", *SURE, "--dry-run", "--json")
+    assert json.loads(facts.stdout)["bins"] == 2600 << 24
+    assert "listed" in dphist("methods").stdout
