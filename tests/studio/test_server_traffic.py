@@ -237,8 +237,8 @@ class TestReleases:
     @pytest.fixture
     def page(self, planted):
         line = library.Plan(integers=(0, 5), epsilon=1, method="identity")
-        line.release([1, 2, 2, 3, 5]).save("line.json")
-        line.release([1, 2, 2, 3, 3, 3, 5]).save("later.json")
+        line.release([1, 2, 2, 3, 5] * 200).save("line.json")
+        line.release([1, 2, 2, 3, 3, 3, 5] * 200).save("later.json")
         library.histogram2d([1, 2], [1, 1], bins=(3, 2), range=((0, 3), (0, 2)), epsilon=1).save("grid.json")
         groups = library.GroupedPlan(
             by=("all", "ward"), groups=["A", "B"], integers=(0, 5), epsilon=1, method="identity"
