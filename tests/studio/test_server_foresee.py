@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import dphist as library
+from dphist.errors import UsageError
 from dphist.planning.advise import advise
-from dphist.planning.foresee import Foresight, plan_epsilon
+from dphist.planning.foresee import Foresight, _hundredths, plan_epsilon
 from dphist.planning.preview import Pattern
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.release.words import chance_after
@@ -180,6 +181,45 @@ class TestNumbers:
 def test_the_epsilon_of_a_plan_is_rounded_up_to_three_digits(found, share, whole):
     made = plan_epsilon(Fraction(found), Fraction(share))
     assert made == Fraction(whole) and made * Fraction(share) >= Fraction(found)
+
+
+class TestShares:
+    def test_with_them_all_are_off_by_the_same_part_of_an_answer(self, page, here):
+        shares = page.ask("plan/shares", plan=PLAN, path="a.toml", records=5000)["shares"]
+        assert sum(map(Fraction, shares.values())) == 1
+        assert Fraction(shares["ages"]) > Fraction(shares["kinds"])
+        plan = json.loads(json.dumps(PLAN))
+        for name, share in shares.items():
+            plan["histograms"][name]["share"] = share
+        off = {}
+        for at, name in enumerate(shares):
+            found = page.lines("foresee", ASKED | {"plan": plan, "histogram": name}, sequence=at + 1)
+            off[name] = parts(found)["error"]["relative"]
+        assert 1 / 1.25 < off["ages"] / off["kinds"] < 1.25
+        page.ask("plan/save", plan=PLAN, path="a.toml", base_digest=None)
+        run = dphist("plan", "price", "a.toml", "--records", "5000", "--shares", "--json")
+        assert json.loads(run.stdout)["shares"] == shares
+
+    @pytest.mark.parametrize(
+        ("parts", "shares"),
+        [
+            ({"a": 1.0}, [100]),
+            ({"a": 1.0, "b": 1.0, "c": 1.0}, [34, 33, 33]),
+            ({"a": 1e9, "b": 1.0, "c": 0.0}, [98, 1, 1]),
+            ({"a": 0.0, "b": 0.0}, [50, 50]),
+            ({str(i): float(i == 7) for i in range(100)}, [1] * 100),
+        ],
+    )
+    def test_they_are_hundredths_that_add_up(self, parts, shares):
+        made = _hundredths(parts)
+        assert [100 * share for share in made.values()] == shares
+
+    def test_too_many_and_groups_are_refused(self, page):
+        with pytest.raises(UsageError, match="more than 100"):
+            _hundredths({str(i): 1.0 for i in range(101)})
+        grouped = {"column": "age", "integers": [0, 5], "by": "kind", "groups": ["a", "b"]}
+        plan = {"epsilon": "1", "histograms": {"h": grouped}}
+        assert "groups" in page.refused("plan/shares", plan=plan, status=400)["message"]
 
 
 class TestShapes:

@@ -79,7 +79,13 @@ def plan_show(file: PlanFile, as_json: JsonFlag = False) -> None:
 
 @app.command("price", cls=Command)
 def plan_price(
-    file: PlanFile, records: Records = 10_000, like: Like = "smooth", as_json: JsonFlag = False
+    file: PlanFile,
+    records: Records = 10_000,
+    like: Like = "smooth",
+    shares: Annotated[
+        bool, typer.Option("--shares", help="Also say with which shares all errors are alike.")
+    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show the price and the expected errors of all histograms, and what the ledger would have left.
 
@@ -90,6 +96,7 @@ def plan_price(
     book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     with warnings_said(), noticing(lambda: say(f"compiling, {how_often()} ...")):
         errors = {name: _errors(plan, records=records, like=like) for name, plan in publication.plans.items()}
+        even = _even_shares(publication, records) if shares else {}
     left = book.remaining(publication.dataset)
     after = None if left is None else left - publication.budget
     if as_json:
@@ -99,6 +106,7 @@ def plan_price(
             "left_after": None if after is None else str(after),
             "records": records,
             "like": like,
+            **({"shares": even} if shares else {}),
         }
         for name, found in errors.items():
             known = {what: None if math.isnan(error) else error for what, error in found.items()}
@@ -118,6 +126,9 @@ def plan_price(
         ]
         print_table(header, rows, right=("share", "epsilon", "expected error"), fold=("queries", "method"))
         show(f"errors: root mean square of a query, in records, with {records:,} made-up records ({like})")
+        if shares:
+            told = ", ".join(f"{name} {share}" for name, share in even.items())
+            show(f"shares: {told}; then all are off by about the same part of an answer")
         price = amount(publication.budget)
         show(f"price: epsilon {price}, charged once to {publication.dataset!r} in {account}")
         if left is None:
@@ -310,6 +321,12 @@ def _save_or_rescue(publication: Publication, releases: Mapping[str, Any], folde
             f"that would be charged again. Move them: {move}"
         )
         return rescue, False
+
+
+def _even_shares(publication: Publication, records: int) -> dict[str, str]:
+    from dphist.planning.foresee import even_shares
+
+    return {name: amount(share) for name, share in even_shares(publication, records=records).items()}
 
 
 def _errors(plan: Plan, *, records: int, like: str) -> dict[str, float]:

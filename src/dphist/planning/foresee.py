@@ -7,7 +7,7 @@ come as soon as they are known, and the work ends when ``between``, which is cal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -32,8 +32,10 @@ from dphist.planning.advise import (
     solve,
     suitable,
 )
+from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, preview, short
+from dphist.planning.publication import Publication
 from dphist.planning.shapes import USUAL as SHAPES
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.counts import Counts, unit_words
@@ -45,6 +47,7 @@ _MOSTLY = 0.9  # of all bins: where so many are noise, there are too many bins
 _LEAST_BINS = 16  # below which bins are not called too many
 _PLACES = 16  # ranges of each length whose intervals are averaged
 _MOST_EDGES = 400  # of a remedy
+_EVEN, _ROUNDS = Pattern("smooth"), 2  # what shares are divided by, and how often
 
 
 @dataclass(frozen=True)
@@ -118,17 +121,17 @@ class Foresight:
         """Return the error per query of the plan's method, from a few trials."""
         return self._study.mean(self.method, self.epsilon, self._study.few)
 
-    def error(self) -> Expected:
-        """Return the error per query of the plan's method, as `advise` states it."""
-        return self.row(self.method, closely=True)
-
     def row(self, method: str, *, closely: bool = False) -> Expected:
         """Return a method's error at the plan's epsilon, and its curve around it."""
-        study, epsilon = self._study, self.epsilon
-        runs = study.few
-        if closely:
-            runs = study.many if method in SLOW else study.settle(method, epsilon)
-        return expected_row(study, method, epsilon, runs, around=epsilon, tied=False)
+        runs = self._settled(method) if closely else self._study.few
+        return expected_row(self._study, method, self.epsilon, runs, around=self.epsilon, tied=False)
+
+    def settled(self) -> float:
+        """Return the error per query of the plan's method alone, as `advise` states it."""
+        return self._study.mean(self.method, self.epsilon, self._settled(self.method))
+
+    def _settled(self, method: str) -> int:
+        return self._study.many if method in SLOW else self._study.settle(method, self.epsilon)
 
     def compared(self, method: str) -> float:
         """Return a method's error divided by that of the plan's, on the same made-up data and noise."""
@@ -287,6 +290,44 @@ def no_method(rows: Sequence[Expected], answer: float) -> Warned | None:
         "no_method",
         f"No method answers this workload well here: the best is off by {percent} % of a typical answer.",
     )
+
+
+def even_shares(
+    publication: Publication, *, records: float, between: Callable[[], None] = lambda: None
+) -> dict[str, Fraction]:
+    """Return shares in hundredths with which all histograms are off by about the same part of an answer.
+
+    Most errors are proportional to 1/epsilon, which gives the first shares; those of other methods are
+    simulated again with them.
+    """
+    plans = dict(publication.plans)
+    if any(isinstance(plan, GroupedPlan) for plan in plans.values()):
+        raise UsageError("shares are not divided by error where a histogram has groups: choose them.")
+    total, shares = publication.budget, publication.shares
+    for _ in range(_ROUNDS):
+        needed = {}
+        for name, plan in plans.items():
+            found = Foresight(
+                replace(plan, epsilon=total * shares[name]), records=records, look=_EVEN, between=between
+            )
+            needed[name] = float(shares[name]) * found.settled() / found.answer
+            found.save()
+        shares = _hundredths(needed)
+    return shares
+
+
+def _hundredths(parts: dict[str, float]) -> dict[str, Fraction]:
+    """Return shares of at least a hundredth, in hundredths, that add up to 1 and are near the given parts."""
+    if len(parts) > 100:
+        raise UsageError("more than 100 histograms cannot have a hundredth each: choose the shares yourself.")
+    whole = sum(parts.values())
+    wanted = {name: 100 * part / whole if whole else 100 / len(parts) for name, part in parts.items()}
+    given = {name: max(int(part), 1) for name, part in wanted.items()}
+    while (left := 100 - sum(given.values())) != 0:
+        step = 1 if left > 0 else -1
+        able = [name for name in given if step > 0 or given[name] > 1]
+        given[max(able, key=lambda name: step * (wanted[name] - given[name]))] += step
+    return {name: Fraction(many, 100) for name, many in given.items()}
 
 
 def plan_epsilon(found: Fraction, share: Fraction) -> Fraction:

@@ -99,6 +99,7 @@ class Studio:
             "foresee": self.foreseeing.foresee,
             "foresee/range": self.foreseeing.range,
             "target": self.foreseeing.target,
+            "plan/shares": self.foreseeing.shares,
             "publish/prepare": self.publishing.prepare,
             "publish": self.publishing.publish,
             "publish/state": self.publishing.state,

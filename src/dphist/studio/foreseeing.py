@@ -14,7 +14,7 @@ import numpy as np
 from dphist.errors import DataError, UsageError
 from dphist.planning import shapes
 from dphist.planning.advise import Expected
-from dphist.planning.foresee import Foresight, Warned, no_method, plan_epsilon
+from dphist.planning.foresee import Foresight, Warned, even_shares, no_method, plan_epsilon
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, pattern
@@ -131,6 +131,14 @@ class Foreseeing:
             "method": found.method,
         }
 
+    def shares(self, asked: Asked) -> dict[str, Any]:
+        """Return shares with which all histograms are off by about the same part of an answer."""
+        made = self.plans.of(asked)
+        for name in made.publication.plans:
+            _histogram(made, {"histogram": name})
+        found = even_shares(made.publication, records=_records(asked))
+        return {"plan_digest": made.digest, "shares": {name: exact(share) for name, share in found.items()}}
+
     # ---- the stream ---------------------------------------------------------------------------------
 
     def _stream(
@@ -188,7 +196,7 @@ class Foreseeing:
             yield _widths(found, level)
             warned = found.warnings(level)
             yield _warnings(warned)
-            yield _error(found, about, found.error().error, final=True) | within
+            yield _error(found, about, found.settled(), final=True) | within
             rows = []
             methods = found.methods
             for at, method in enumerate(methods):
