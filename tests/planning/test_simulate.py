@@ -80,4 +80,5 @@ def test_no_other_loop_simulates_a_pipeline():
         "audit_method.py": {"calls", "replayed", "run"},  # single verbs, watched and repeated
         "trees.py": {"_curator"},  # single steps
         "intervals.py": {"cells"},  # releases with their intervals
+        "scale.py": {"release", "listing", "drawn"},  # very many bins, which no loop of these holds
     }

@@ -493,8 +493,8 @@ def test_json_is_read_with_the_same_suspicion(document, tmp_path, place, value):
 
 
 def test_a_later_version(document, moved, tmp_path):
-    (tmp_path / "r.json").write_text(json.dumps(document | {"version": 3}), encoding="utf-8")
-    later = rewrite(moved.save(tmp_path / "r.parquet"), head=change("version", 3), columns=PLAIN)
+    (tmp_path / "r.json").write_text(json.dumps(document | {"version": 99}), encoding="utf-8")
+    later = rewrite(moved.save(tmp_path / "r.parquet"), head=change("version", 99), columns=PLAIN)
     for path in (tmp_path / "r.json", later):
         with pytest.raises(ReleaseFileError, match="later dphist"):
             dphist.load(path)

@@ -936,7 +936,7 @@ DAMAGED = {
     "prose": (b"hello", "not whole JSON"),
     "a list": (b"[1, 2]", "not a dphist release"),
     "foreign": (b'{"type": "FeatureCollection"}', "not a dphist release"),
-    "later version": (json.dumps(changed(version=3)).encode(), "pip install --upgrade dphist"),
+    "later version": (json.dumps(changed(version=99)).encode(), "pip install --upgrade dphist"),
     "odd version": (json.dumps(changed(version="1")).encode(), "version"),
     "no version": (json.dumps(without("version")).encode(), "version"),
     "true version": (json.dumps(changed(version=True)).encode(), "version"),

@@ -37,9 +37,9 @@ from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, preview, short
 from dphist.planning.publication import Publication
 from dphist.planning.shapes import USUAL as SHAPES
+from dphist.planning.simulate import trials
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.counts import Counts, unit_words
-from dphist.privacy.curator import Curator
 from dphist.release import Release
 
 _LOOSE = 0.4  # of a typical answer: an error above it serves nobody
@@ -181,8 +181,8 @@ class Foresight:
     def example(self) -> Release:
         """One simulated release with all its intervals."""
         plan = self.plan
-        curator = Curator.simulated(self.made_up, epsilon=plan.budget, seed=0)
-        return plan.pipeline.run(curator, plan.queries, post=plan.post, provenance={"source": "preview"})
+        (trial,) = trials(plan.pipeline, self.made_up, plan.queries, epsilon=plan.budget, seeds=[0])
+        return trial.release(post=plan.post, provenance={"source": "preview"})
 
     def widths(self, level: float) -> tuple[Floats, Floats]:
         """Return half the width of every bin's interval, for each on its own and for all at once."""

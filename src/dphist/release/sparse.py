@@ -26,7 +26,7 @@ from dphist.release.postprocess import Post
 from dphist.release.release import Estimate, Estimates, Release
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.listing import Listing
-from dphist.uncertainty.models import ErrorModel, GroupTotals, Unknown
+from dphist.uncertainty.models import ErrorModel, Unknown
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
@@ -172,7 +172,7 @@ class SparseRelease:
         """
         if self.listing is not None:
             return self.listing.describe()
-        return _KNOWN[isinstance(self.error, GroupTotals)] + _CUT
+        return _KNOWN[self.error.group_scales is not None] + _CUT
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -533,8 +533,8 @@ or take to_pandas(), which has one row per group.
     @cached_property
     def _scales(self) -> Floats:
         """The scale of the noise of each group of a listing: infinite for a gap."""
-        error = self.error
-        scale = error.scale if isinstance(error, GroupTotals) else math.nan
+        known = self.error.group_scales
+        scale = math.nan if known is None else known
         return np.broadcast_to(np.asarray(scale, dtype=np.float64), self.groups.k)
 
     @cached_property

@@ -77,6 +77,11 @@ class ErrorModel(Protocol):
         """The scale of every bin's noise, where each bin has its own and all have the same law."""
         return None
 
+    @property
+    def group_scales(self) -> float | Floats | None:
+        """The scale of the noise of each group's total, or of all of them, where that is its law."""
+        return None
+
     def variances(self) -> Floats | None:
         """Return the variance of each bin's error, NaN for bins without a known one; None if all are."""
         return None
@@ -260,6 +265,10 @@ class GroupTotals(ErrorModel):
     @cached_property
     def total_noise(self) -> LaplaceNoise:
         return LaplaceNoise(self.groups, self.scale)
+
+    @property
+    def group_scales(self) -> float | Floats:
+        return self.scale
 
     @property
     def bin_scale(self) -> float | None:
