@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -242,6 +243,8 @@ class TestPublish:
             assert counting.wait(60)
             assert page.refused("publish", other, status=409)["code"] == "already_running"
             assert page.ask("publish/state", about)["state"] == "preparing"
+            (work,) = [thread for thread in threading.enumerate() if thread.name == "publication"]
+            assert not work.daemon, "the process ends after the release that is paid for, not before"
             assert studio_page(here).ask("publish/state", about)["state"] == "running"
             elsewhere = studio_page(here).refused("publish", about, status=409)
             assert elsewhere["charged"] is False

@@ -31,7 +31,9 @@ class Job:
 
     def __init__(self, token: str) -> None:
         self.token, self.step, self.done = token, "preparing", Event()
-        self.error: BaseException | None = None
+        self.failure: tuple[int, dict[str, Any]] | None = (
+            None  # in words: an error would keep counts in memory
+        )
         self.releases: Mapping[str, Any] | None = None  # drawn and paid for, until they are saved
 
 
@@ -153,7 +155,7 @@ class Publishing:
                 )
             job = self._job = Job(token)
         # No daemon: the process does not end between a charge and the release that it paid for.
-        Thread(target=self._work, args=(made, job), daemon=False).start()
+        Thread(target=self._work, args=(made, job), name="publication", daemon=False).start()
         return job
 
     def _work(self, made: Checked, job: Job) -> None:
@@ -171,8 +173,10 @@ class Publishing:
                 made.publication, _target(made), book=book, token=job.token, progress=step, drawn=keep
             )
             job.releases = None
+        except AlreadyCharged:
+            pass  # by another process: what became of it is looked up
         except BaseException as error:
-            job.error = error
+            job.failure = in_words(error)
         finally:
             job.done.set()
 
@@ -221,9 +225,9 @@ class Publishing:
         said = self._said(made, standing)
         if standing.state == "published":
             return said | {"again": again}
-        error = None if job is None else job.error
-        if error is not None and not isinstance(error, AlreadyCharged):
-            status, words = in_words(error, charged=standing.entry is not None)
+        if job is not None and job.failure is not None:
+            status, failed = job.failure
+            words = failed | {"charged": standing.entry is not None}
             if standing.entry is not None:
                 words["message"] = f"{said['words']} {words['message']}"
             raise Refusal(status, words.pop("code"), words.pop("message"), **words)
