@@ -1,6 +1,6 @@
 // The frame of the page: addresses, the bar on top, keys, light and dark.
 import { whenGone } from './api.js';
-import { $, $$, button, dialog, eps, h, link, note, swap, words } from './dom.js';
+import { $, $$, button, dialog, eps, h, link, note, part, swap, words } from './dom.js';
 import { attempt, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
 import design from './design.js';
 import foresee from './foresee.js';
@@ -43,8 +43,8 @@ const header = () => {
   const p = purse(), box = $('#budget');
   box.hidden = !p;
   if (!p) return;
-  const part = (v, kind) => h('i.' + kind, { css: { width: 100 * Math.max(0, v) / p.limit + '%' } }), b = S.session.budget;
-  box.replaceChildren(h('span.minibar', part(p.spent, 'k-past'), p.plan > 0 && part(Math.min(p.plan, p.left), p.over ? 'k-bad' : 'k-plan')), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : +p.after.toPrecision(4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
+  const b = S.session.budget;
+  box.replaceChildren(h('span.minibar', part('k-past', p.spent / p.limit), part(p.over ? 'k-bad' : 'k-plan', Math.min(p.plan, p.left) / p.limit)), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : +p.after.toPrecision(4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
 };
 const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', button('Close', () => close(), '', { autofocus: true }))]);
 let g = 0;

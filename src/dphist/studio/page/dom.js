@@ -36,6 +36,7 @@ export const words = (name, values) => {
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
+export const part = (kind, share) => share > 0 && h('i.' + kind, { css: { width: 100 * share + '%' } });
 export const panel = (title, ...children) => h('section.panel.pad', title && h('h2', title), ...children);
 export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length > 0 && h('div.row', ...actions));
 export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));

@@ -5,13 +5,14 @@ import { $, ask, button, choice, count, day, eps, few, h, head, link, note, pane
 import { attempt, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
-let it = null, loading = false, group = null, range = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
+let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
 export const makeReport = paths => attempt(async () => { const made = await post('report', { paths, title: null, level: 0.95 }); toast('Saved as ' + made.path); await download('release/export', { path: made.path, format: 'html' }, 'report.html'); });
 const load = (path, which = null) => attempt(async () => {
   loading = true;
   it = await post('release/open', { path, group: which, level: 0.95 });
   group = which;
   const n = it.axes[0].n;
+  second = [0, (it.axes[1]?.n ?? 1) - 1];
   range = [Math.floor(n * 0.3), Math.max(Math.floor(n * 0.3), Math.floor(n * 0.5) - 1)];
   other = answer = null;
   more = 200;
@@ -23,8 +24,8 @@ const load = (path, which = null) => attempt(async () => {
 const query = () => attempt(async () => {
   asking?.abort();
   asking = new AbortController();
-  const [a, b] = range, y = it.axes[1]?.n;
-  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, 0, y] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], level: 0.95, joint, compare: other?.path || null }, asking.signal);
+  const [a, b] = range, [c, d] = second;
+  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], level: 0.95, joint, compare: other?.path || null }, asking.signal);
   reads();
 });
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
@@ -32,14 +33,14 @@ const span = r => r.low === null || r.low === undefined ? 'not known' : `${count
 const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
-  const where = spanned(it.axes[0], ...range);
+  const where = spanned(it.axes[0], ...range) + (it.axes[1] ? ', ' + spanned(it.axes[1], ...second) : '');
   box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
 const rows = () => {
-  const e = joint ? it.joint : it.each, [a, b] = range, y = it.axes[1];
-  return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
+  const e = joint ? it.joint : it.each, [a, b] = range, [c, d] = second, y = it.axes[1];
+  return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b && (!y || (i % y.n >= c && i % y.n <= d)) ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
     [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>~Presentable']);
 };
 const shown = () => { const row = $('#tab tr.sel'); if (row) $('#tab').scrollTop = row.offsetTop - 70; };
@@ -74,8 +75,8 @@ export default {
     return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
-      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${isThin ? `: at most ± ${rough(half)}, hardly to be seen here` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
-      grid && h('div.row.small', 'Rows from ', [0, 1].map(w => select('.f', 'gr' + w, w ? 'Last row of the range' : 'First row of the range', Array.from({ length: it.axes[0].n }, (_, i) => [i, named(i)]), range[w], v => { range[w] = +v; range.sort((a, b) => a - b); redraw(); query(); }))), h('div.read', { id: 'xread' })),
+      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
+      grid && it.axes.map((axis, k) => h('div.row.small', axis.name, [' from ', ' to '].map((word, w) => { const of = k ? second : range; return [word, select('.f', 'gr' + k + w, axis.name + word, Array.from({ length: axis.n }, (_, i) => [i, named(i, axis)]), of[w], v => { of[w] = +v; of.sort((a, b) => a - b); redraw(); query(); })]; }))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
     h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
       h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, level: 0.95, joint }, 'release.' + f)), 'tiny')) })),

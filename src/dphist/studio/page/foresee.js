@@ -1,7 +1,7 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
 import { post, stream } from './api.js';
 import { between, crossing, errors, histogram, multiples, spanned, strip } from './charts.js';
-import { $, button, choice, count, eps, few, h, head, link, note, number, panel, percent, rough, say, select, table, words } from './dom.js';
+import { $, button, choice, count, eps, few, h, head, link, note, number, part, percent, rough, say, select, table, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
@@ -50,7 +50,7 @@ let asking;
 const ranged = () => {
   asking?.abort();
   asking = new AbortController();
-  if (range && parts.error && !isGrid(parts.outcomes)) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
+  if (range && parts.error && !isGrid(parts.outcomes) && !S.good.histograms[S.hist].groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
 };
 const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
@@ -61,7 +61,7 @@ const reads = () => {
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
-  box?.replaceChildren(...(p && running ? [h('div.panel.pad.mt', { role: 'status' }, h('div.row.split', h('span.small', `Simulating ${p.words}: ${p.done} of ${p.of} runs. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); }, 'tiny')), h('div.prog', h('i', { css: { width: 100 * p.done / p.of + '%' } })))] : []));
+  box?.replaceChildren(...(p && running ? [h('div.row.split', h('span.small', `Simulating ${p.words}, ${p.done + 1} of ${p.of} methods. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); }, 'tiny')), h('div.prog', part('i', p.done / p.of))] : []));
 };
 // Sets epsilon; while a pointer is down only the curve already here is read.
 const setEpsilon = (value, final) => {
@@ -109,13 +109,13 @@ export default {
     const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], most = Math.max(...w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
       choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
-      S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(), h('div', { id: 'slow' }),
+      S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); }), guess: guessing(),
         strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
         table: asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
         scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`],
-        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', h('span.meter', { css: { width: 100 * (x.each || 0) / most + '%' } })), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
+        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / most)), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
       }),
       h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },

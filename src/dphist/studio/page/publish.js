@@ -1,10 +1,11 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
 import { post } from './api.js';
-import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, rough, table, words } from './dom.js';
+import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, part, rough, table, words } from './dom.js';
 import { attempt, change, go, loadSession, purse, redraw, S, save } from './state.js';
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 import { foreseen } from './foresee.js';
+import { create } from './start.js';
 
 let asking = false, ready = null, done = null, fresh = false;
 const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
@@ -13,7 +14,7 @@ const prepare = again => attempt(async () => {
   ready = null;
   asking = false;
   if (S.dirty && S.autosave) await save();
-  if (S.dirty || !S.good || S.check.problems.length) return redraw();
+  if (S.dirty || !S.good || S.check.problems.length || !S.session.budget?.exists) return redraw();
   asking = true;
   ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
   done = ready.state === 'published' ? ready : null;
@@ -46,8 +47,8 @@ const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.
 const bar = () => {
   const p = purse();
   if (!p) return words('nolimit');
-  const all = p.over ? p.spent + p.plan : p.limit, wide = v => ({ width: 100 * v / all + '%' }), part = (v, cls) => v > 0 && h('i.' + cls, { css: wide(v) }), key = (cls, name, v) => h('span', h('i.' + cls), name + ' ', h('b', +v.toPrecision(4)));
-  return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part(p.spent, 'k-past'), part(Math.min(p.plan, p.left), 'k-plan'), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
+  const all = p.over ? p.spent + p.plan : p.limit, key = (cls, name, v) => h('span', h('i.' + cls), name + ' ', h('b', +v.toPrecision(4)));
+  return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part('k-past', p.spent / all), part('k-plan', Math.min(p.plan, p.left) / all), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
     h('div.legend', key('k-past', 'Spent', p.spent), !S.published && key('k-plan', 'This plan', p.plan), p.over ? key('k-bad', 'Beyond the limit', p.plan - p.left) : key('k-left', S.published ? 'Left' : 'Left afterwards', p.after), h('span', 'Limit ', h('b', p.limit)))];
 };
 const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); });
@@ -65,6 +66,7 @@ export default {
     const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new', e = number(r?.charge || S.plan.epsilon);
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
+    if (!S.session.budget?.exists) return [head(crumb(), title, lede), note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
     if (!r && !asking && !S.trouble) prepare();
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
     const after = b => String(Math.round(100 / (1 + Math.exp(-b))));

@@ -1,8 +1,8 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, ask, button, count, day, dialog, eps, few, h, head, link, note, number, panel, table, toast, words } from './dom.js';
-import { attempt, go, openPlan, purse, redraw, S, setData } from './state.js';
+import { $, $$, ask, button, count, day, dialog, eps, few, h, head, link, note, number, panel, part, table, toast, words } from './dom.js';
+import { attempt, go, loadSession, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
@@ -47,18 +47,18 @@ export const folder = {
     panel('', listed.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', 'There is no release in this folder.'))],
 };
 let book = null, chosen = null;
-const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { path: S.base ? S.path : undefined, limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) book = made; redraw(); } };
+export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { path: S.base ? S.path : undefined, limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
 export const ledger = {
   enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); chosen = book.datasets.some(d => d.dataset === chosen) ? chosen : S.plan?.dataset && book.datasets.some(d => d.dataset === S.plan.dataset) ? S.plan.dataset : book.datasets[0]?.dataset; redraw(); },
   view() {
     const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
-    if (!book.exists || !book.datasets.length) return [head(...top), note('plain', 'No ledger yet. The first publication makes one. ', S.session.ledger && !book.exists && link('Create a ledger with a limit', create))];
+    if (!book.exists || !book.datasets.length) return [head(...top), note('plain', words('noledger', { create: !book.exists && link('Create a ledger with a limit', create) }))];
     const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset, e = number(one.spent);
     return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
-      const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit, wide = v => ({ width: 100 * v / limit + '%' });
+      const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit;
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
-        limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, h('i.k-past', { css: wide(spent) }), mine(d) && h('i.k-plan', { css: wide(Math.min(p.plan, left)) }), h('i.left')));
+        limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, part('k-past', spent / limit), mine(d) && part('k-plan', Math.min(p.plan, left) / limit), h('i.left')));
     }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, h('div.scroll', { tabindex: 0, role: 'region', aria: 'History' }, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
       h('p.hint.mt', words('worst', { dataset: one.dataset, after: String(Math.round(100 / (1 + Math.exp(-e)))) }))];
   },
