@@ -205,3 +205,90 @@ def test_a_studio_that_was_stopped_says_that_nothing_is_lost(browser, office):
         assert "dphist studio stopped.toml" in one.text()
         assert one.page.locator("#main button:enabled, #main input:enabled").count() == 0
         assert office.charges("stopped") == []
+
+
+def test_a_file_of_records_becomes_a_plan_a_ledger_a_grid_and_groups(browser, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "\n".join(f"{i % 10},{'ab'[i % 2]}" for i in range(1000))
+    (tmp_path / "visits.csv").write_text(f"age,kind\n{rows}\n")
+    with serving(tmp_path, data=str(tmp_path / "visits.csv")) as served, tab(browser, served) as one:
+        one.enter()
+        one.page.click("text=Add the first histogram")
+        one.page.click("summary >> text=Advanced")
+        one.page.select_option(".grid3 select >> nth=1", "identity")
+        one.page.click(".seg >> text=Whole numbers")
+        one.page.fill("[aria-label='Smallest value']", "0")
+        one.page.fill("[aria-label='Largest value']", "9")
+        one.page.wait_for_selector("text=10 bins of age")
+        one.page.click("text=Add a second column (grid)")
+        one.page.click("text=Labels >> nth=1")
+        one.page.fill("textarea", "a\nb")
+        one.page.wait_for_selector("text=20 bins of age and kind")
+        one.page.click("text=Add a histogram")
+        one.page.select_option("[aria-label='Column']", "age")
+        one.page.click(".seg >> text=Own edges")
+        one.page.fill("[aria-label='Edges, with commas between']", "0, 5, 10")
+        one.page.click("text=One histogram per group")
+        one.page.select_option("[aria-label='Column of the groups']", "kind")
+        one.page.fill("textarea", "a\nb")
+        one.page.select_option(".grid3 select >> nth=1", "identity")
+        one.page.wait_for_selector("text=2 bins of age, one histogram per kind")
+        one.page.click('text="Save"')
+        one.page.wait_for_selector('.crumb >> text="Saved"')
+        one.go("publish")
+        one.page.click("text=Create a ledger with a limit")
+        one.page.fill("dialog input", "4")
+        one.page.keyboard.press("Enter")
+        one.page.click("#pub")
+        one.page.fill("#cf", "charge 0.5")
+        one.page.keyboard.press("Enter")
+        one.heading("Published")
+        one.page.click("text=Explore age")
+        one.page.wait_for_selector(".vega svg")
+        one.page.select_option("[aria-label='kind to ']", "0")
+        one.page.wait_for_selector("#xread >> text=3 to 4, a")
+        one.go("explore=visits/kind.json")
+        one.page.wait_for_selector(".multi button[aria-pressed=true]")
+        one.page.click(".multi button >> text=b")
+        one.heading("age: b")
+        assert len((tmp_path / "visits.toml").read_text().split("[histograms")) == 3
+
+
+@pytest.mark.parametrize("state", ["finishable", "lost"])
+def test_a_charge_without_a_release_is_told_and_never_repeated_by_itself(browser, office, studio, state):
+    offered = {"finishable": "Finish it without a new charge", "lost": "Publish again as a new charge"}[state]
+    words = "Epsilon 0.5 was charged (entry 7), but the release was not finished."
+    office.plan(state)
+
+    def answer(route):
+        found = route.fetch()
+        route.fulfill(response=found, json=found.json() | {"state": state, "words": words})
+
+    with tab(browser, studio) as one:
+        one.page.route("**/api/publish/prepare", answer)
+        at_publish(one, state).page.wait_for_selector(f"text={words}")
+        assert one.page.is_disabled("#pub")
+        assert one.page.locator(f"text={offered}").count() == 1
+        assert not [name for name in one.sent if name in ("publish", "publish/finish")]
+        assert office.charges(state) == []
+
+
+def test_a_ledger_that_is_locked_or_gone_is_told_plainly(browser, office, studio):
+    office.plan("locked")
+    with tab(browser, studio) as one:
+        at_publish(one, "locked").page.wait_for_selector("#pub:enabled")
+        told = {
+            "code": "locked",
+            "message": "The ledger ledger.db is locked by another process.",
+            "charged": False,
+        }
+        one.page.route("**/api/publish", lambda route: route.fulfill(status=409, json={"error": told}))
+        one.page.click("#pub")
+        one.page.fill("#cf", "charge 0.5")
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector(".note.bad >> text=is locked by another process")
+        assert "Nothing was charged and nothing was published." in one.text(".note.bad")
+        one.page.unroute("**/api/publish")
+        one.page.click("text=Try again")
+        one.page.wait_for_selector("#pub:enabled")
+        assert office.charges("locked") == []

@@ -43,7 +43,7 @@ export const openPlan = path => attempt(async () => {
   return true;
 });
 export const newPlan = async (data, table) => {
-  const stem = data.replace(/^.*\//, '').replace(/\..*$/, '') || 'plan', plan = { data, table, ledger: S.session.ledger || 'ledger.db', dataset: stem, epsilon: '0.5', histograms: {} };
+  const stem = data.replace(/^.*\//, '').replace(/\..*$/, '') || 'plan', plan = { data, table, ledger: /^\/|:/.test(S.session.ledger) ? null : S.session.ledger, dataset: stem, epsilon: '0.5', histograms: {} };
   Object.assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null, published: false });
   await loadColumns();
   await recheck();
