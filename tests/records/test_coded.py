@@ -84,6 +84,19 @@ def test_addresses_are_those_of_the_standard_library():
     assert Addresses("0.0.0.0/0", 32).bin("1.2.3.4") == 0x01020304
 
 
+@pytest.mark.parametrize("axis", [Addresses("10.0.0.0/8", 24), Addresses("0.0.0.0/0", 32)])
+def test_a_check_tells_what_a_count_would_do(axis):
+    from dphist.records.check import check
+
+    counted = sum(axis.bin(value) is not None for value in V4)
+    for data, options in ((V4, {}), (pl.DataFrame({"v": V4}), {"columns": "v"})):
+        found = check(data, Domain((axis,)), **options)
+        assert (found.read, found.counted) == (len(V4), counted)
+        said = dict(found.rows())
+        assert sum(many for words, many in said.items() if "no address" in words) == len(V4) - counted - 2
+        assert sum(many for words, many in said.items() if "missing" in words) == 2
+
+
 def test_names_and_bins_are_inverse():
     for axis in (
         Addresses("10.0.0.0/8", 26),

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist import records
-from dphist.domain import Axis, Categories, Domain, Instants, Outside, clock_zone
+from dphist.domain import Addresses, Axis, Categories, Codes, Domain, Instants, Outside, clock_zone
 from dphist.errors import PrivacyError
 from dphist.records import query
 from dphist.records.cells import UNDECODED, number, written
+from dphist.records.coded import with_bins
 from dphist.records.engines.files import Text
 from dphist.records.engines.untyped import LineDuck
 from dphist.records.lines import LONGEST, line_count
@@ -57,6 +58,7 @@ class Fate(IntEnum):
     OUTSIDE = 10
 
 
+_NONE_OF = {"addresses": "no address of the network", "codes": "no code of the form"}
 _CODES = 64  # fates of two axes fit: 16 * axis + fate
 _PER_AXIS = 16
 
@@ -168,6 +170,8 @@ class Check:
                 f"have bytes in {name!r} that are not valid {self._encoding}: try encoding={other!r} "
                 f"(--encoding {other}), or the encoding of the program that wrote the file."
             )
+        if fate == Fate.UNKNOWN and isinstance(axis, Addresses | Codes):
+            return f"have in {name!r} {_NONE_OF[axis.kind]}, such as {axis.name(0)}: check the declaration."
         if fate == Fate.UNREADABLE and isinstance(axis, Instants):
             return f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
         if fate == Fate.COMMA and self._decimal == ",":
@@ -230,6 +234,8 @@ def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
     rows = [((Fate.UNDECODABLE,), "undecodable"), ((Fate.MISSING,), "missing")]
     if isinstance(axis, Categories):
         return [*rows, ((Fate.UNKNOWN, Fate.NEAR), "not a declared label")]
+    if isinstance(axis, Addresses | Codes):
+        return [*rows, ((Fate.UNKNOWN,), _NONE_OF[axis.kind])]
     what = "not a date or time" if isinstance(axis, Instants) else "not a number"
     return [*rows, ((Fate.UNREADABLE, Fate.COMMA), what), ((Fate.OUTSIDE,), "outside the range")]
 
@@ -279,7 +285,8 @@ def check(
         if unit is not None and fate == Fate.COUNTED:
             bounded += max(0, size - k) * many
     empty: list[str] = []
-    if any(code % _PER_AXIS in (Fate.UNKNOWN, Fate.NEAR) for code in fates):
+    unknown = any(code % _PER_AXIS in (Fate.UNKNOWN, Fate.NEAR) for code in fates)
+    if unknown and not domain.is_large and any(isinstance(axis, Categories) for axis in domain.axes):
         exact = records.count(data, domain, columns=names, where=where, outside=outside, **reading).values
         empty = _empty_labels(domain, exact)
     return Check(
@@ -328,11 +335,16 @@ def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outs
         if isinstance(axis, Categories):
             rows = _with_labels(engine, rows, name, carried, axis)
             carried += [f"{name}_bin", f"{name}_near"]
+        elif isinstance(axis, Addresses | Codes):
+            rows = with_bins(rows, name, [c for c in carried if c != name], axis)
     fate = exp.case()
     if asked.keep is not None:
         fate = fate.when(_false(column("keep")), _code(Fate.FILTERED))
     for at, (name, axis, field) in enumerate(zip(asked.names, domain.axes, asked.kinds, strict=True)):
-        if isinstance(axis, Categories):
+        if isinstance(axis, Addresses | Codes):
+            there: exp.Expression = exp.not_(is_null(name))
+            why = _why_no_label(name, at, labelled=False)
+        elif isinstance(axis, Categories):
             there = query.known_label(axis, column(name), column(f"{name}_bin"))
             why = _why_no_label(name, at)
         else:
@@ -418,15 +430,16 @@ def _why_no_value(name: str, axis: int) -> exp.Expression:
     )
 
 
-def _why_no_label(name: str, axis: int) -> exp.Expression:
-    """Return the reason why a label has no bin."""
-    return (
+def _why_no_label(name: str, axis: int, *, labelled: bool = True) -> exp.Expression:
+    """Return the reason why a label, an address or a code has no bin."""
+    why = (
         exp.case()
         .when(column(f"{name}_broken"), _code(Fate.UNDECODABLE, axis))
         .when(column(f"{name}_absent"), _code(Fate.MISSING, axis))
-        .when(exp.not_(is_null(f"{name}_near")), _code(Fate.NEAR, axis))
-        .else_(_code(Fate.UNKNOWN, axis))
     )
+    if labelled:
+        why = why.when(exp.not_(is_null(f"{name}_near")), _code(Fate.NEAR, axis))
+    return why.else_(_code(Fate.UNKNOWN, axis))
 
 
 def _absent(name: str, field: Field) -> exp.Expression:
@@ -470,6 +483,8 @@ def _why(axis: Axis, cell: Any, folded: set[str]) -> Fate:
         return Fate.MISSING
     if UNDECODED in text:
         return Fate.UNDECODABLE
+    if isinstance(axis, Addresses | Codes):
+        return Fate.UNKNOWN
     if isinstance(axis, Categories):
         return Fate.NEAR if text.strip().lower() in folded else Fate.UNKNOWN
     value = np.array([cell], dtype=object) if isinstance(axis, Instants) else [number(cell)]

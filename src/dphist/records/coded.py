@@ -1,7 +1,7 @@
 """Addresses and codes to bins, in the query: digits are looked up in text, so that no record can fail.
 
 Nothing is cast: a text that is no address or code would stop the query there. What the digits of such a text
-come to is a small number that nobody reads, since the row is left out by its form.
+come to is a small number that nobody reads, since its form decides.
 """
 
 from __future__ import annotations
@@ -10,46 +10,52 @@ from sqlglot import exp
 
 from dphist.domain import Addresses, Codes
 from dphist.domain.addresses import FORMS
-from dphist.records.sql import column, double, select
+from dphist.records.sql import column, double, is_null, select
 
 _HEX = "0123456789abcdef"
 
 
+def with_bins(rows: exp.Select, name: str, carried: list[str], axis: Addresses | Codes) -> exp.Select:
+    """Replace the texts that are addresses or codes by their bins, and all others by null."""
+    if isinstance(axis, Codes):
+        return _with_codes(rows, name, carried, axis)
+    return _with_addresses(rows, name, carried, axis)
+
+
 def place_text(rows: exp.Select, name: str, carried: list[str], axis: Addresses | Codes) -> exp.Select:
     """Replace the texts that are addresses or codes by their bins; rows with others are left out."""
-    if isinstance(axis, Codes):
-        return _place_code(rows, name, carried, axis)
-    return _place_address(rows, name, carried, axis)
+    found = with_bins(rows, name, carried, axis)
+    return select([*carried, name]).from_(found.subquery("r")).where(exp.not_(is_null(name)))
 
 
-def _place_code(rows: exp.Select, name: str, carried: list[str], axis: Codes) -> exp.Select:
-    value = column(name)
+def _with_codes(rows: exp.Select, name: str, carried: list[str], axis: Codes) -> exp.Select:
+    value, ok = column(name), f"{name}_ok"
     places = [f"{name}_c{i}" for i in range(len(axis.places))]
     found = {
         made: _position(of, _part(value, i, 1))
         for i, (made, of) in enumerate(zip(places, axis.places, strict=True), 1)
     }
-    whole = exp.EQ(this=exp.Length(this=value.copy()), expression=exp.Literal.number(len(places)))
-    rows = select(carried, **found).from_(rows.subquery("r")).where(whole)
+    found[ok] = exp.EQ(this=exp.Length(this=value.copy()), expression=exp.Literal.number(len(places)))
+    rows = select(carried, **found).from_(rows.subquery("r"))
     bin: exp.Expression = _whole(0)
     for made, of in zip(places, axis.places, strict=True):
         bin = _plus(_times(bin, len(of)), exp.paren(_minus_one(column(made))))
-    made_of = select(carried, **{name: bin}).from_(rows.subquery("r"))
-    return made_of.where(*[exp.GT(this=column(p), expression=exp.Literal.number(0)) for p in places])
+    every = [exp.GT(this=column(p), expression=exp.Literal.number(0)) for p in places]
+    return select(carried, **{name: _where([column(ok), *every], bin)}).from_(rows.subquery("r"))
 
 
-def _place_address(rows: exp.Select, name: str, carried: list[str], axis: Addresses) -> exp.Select:
+def _with_addresses(rows: exp.Select, name: str, carried: list[str], axis: Addresses) -> exp.Select:
     width, base, pad, mark = (8, 10, 3, ".") if axis.family == 4 else (16, 16, 4, ":")
-    value = column(name)
+    value, ok = column(name), f"{name}_ok"
     # A newline at the end passes the $ of some engines, so that the last character is looked at, too.
     last = _part(value, exp.Length(this=value.copy()), 1)
     ends = exp.GT(this=_position(_HEX + _HEX[10:].upper() + ":", last), expression=exp.Literal.number(0))
     form = exp.RegexpLike(this=value.copy(), expression=exp.Literal.string(FORMS[axis.family]))
-    rows = select([*carried, name]).from_(rows.subquery("r")).where(exp.And(this=form, expression=ends))
+    rows = select([*carried, name], **{ok: exp.And(this=form, expression=ends)}).from_(rows.subquery("r"))
+    carried = [*carried, ok]
     if axis.family == 6:
         rows = _written_out(rows, name, carried)
-    needed = max(-(-axis.prefix // width), 1)
-    limbs = [f"{name}_l{i}" for i in range(needed)]
+    limbs = [f"{name}_l{i}" for i in range(max(-(-axis.prefix // width), 1))]
     split = {
         limb: exp.Anonymous(
             this="LPAD", expressions=[_split(column(name), mark, i), exp.Literal.number(pad), _text("0")]
@@ -60,8 +66,13 @@ def _place_address(rows: exp.Select, name: str, carried: list[str], axis: Addres
     numbers = {limb: _number(column(limb), base, pad) for limb in limbs}
     rows = select(carried, **numbers).from_(rows.subquery("r"))
     inside, bin = _of_limbs(axis, limbs, width)
-    made = select(carried, **{name: bin}).from_(rows.subquery("r"))
-    return made.where(*inside) if inside else made
+    found = {name: _where([column(ok), *inside], bin)}
+    return select([c for c in carried if c != ok], **found).from_(rows.subquery("r"))
+
+
+def _where(conditions: list[exp.Expression], bin: exp.Expression) -> exp.Expression:
+    """Return a bin where all conditions are true, and null elsewhere."""
+    return exp.case().when(exp.and_(*conditions), bin)
 
 
 def _of_limbs(axis: Addresses, limbs: list[str], width: int) -> tuple[list[exp.Expression], exp.Expression]:
