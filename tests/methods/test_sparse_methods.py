@@ -177,6 +177,34 @@ def test_what_is_said_of_all_bins_holds_in_nearly_all_releases():
     assert (wrong[:2] / runs <= 0.05 + 0.1).all()
 
 
+def test_what_draws_made_up_records_and_groups_is_refused_politely():
+    plan = dphist.Plan(bins=LARGE, epsilon=1)
+    with pytest.raises(UsageError, match="made up for at most"):
+        plan.preview()
+    with pytest.raises(UsageError, match="leave by= out"):
+        dphist.GroupedPlan(by="g", groups=["a", "b"], integers=(0, 99), epsilon=1, method="listed")
+    with pytest.raises(UsageError, match="more than"):
+        dphist.GroupedPlan(by="g", groups=["a", "b"], bins=LARGE, epsilon=1)
+
+
+def test_a_plan_of_addresses_is_kept_in_a_file(tmp_path):
+    plan = dphist.Plan(column="x", addresses="0.0.0.0/0", prefix=32, epsilon=1, method="listed:most=5")
+    again = dphist.Plan.load(plan.save(tmp_path / "plan.toml"))
+    assert (again.domain, again.method) == (plan.domain, plan.method)
+    codes = dphist.Plan(column="x", codes="[A-Z]{3}", epsilon=1)
+    assert dphist.Plan.load(codes.save(tmp_path / "codes.toml")).domain == codes.domain
+
+
+def test_prefixes_of_few_bins_are_merged_to_shorter_ones():
+    few = dphist.histogram(
+        ["10.0.0.1"] * 9, addresses="10.0.0.0/24", prefix=32, epsilon=10**6, method="identity"
+    )
+    assert few.rebin(4).domain.axis == Addresses("10.0.0.0/24", 30)
+    assert few.sum("10.0.0.0/30").value == 9
+    assert few.count("10.0.0.1").value == 9
+    assert few.to_pandas()["label"][1] == "10.0.0.1"
+
+
 def test_several_very_large_histograms_are_published_together():
     plans = {
         "a": dphist.Plan(bins=LARGE, epsilon=1, column="x"),

@@ -28,6 +28,7 @@ from dphist.methods.levels import (
 from dphist.methods.memory import refuse_groups_that_do_not_fit
 from dphist.methods.pipeline import Pipeline, origin
 from dphist.methods.rehearsal import rehearse
+from dphist.methods.sparse import SparsePipeline
 from dphist.planning.grouped_preview import GroupedPreview
 from dphist.planning.level_errors import (
     GroupedLike,
@@ -83,6 +84,11 @@ class GroupedPlan(Plan):
         if self.prior is not None:
             raise UsageError("a prior is of one histogram, and groups have many: leave prior= out.")
         super().__post_init__()
+        if isinstance(self.pipeline, SparsePipeline):
+            raise UsageError(
+                f"{self.pipeline.name} publishes bins of one histogram: leave by= out, or count a grid of "
+                "groups and bins with it."
+            )
         self.shares  # noqa: B018 - and wrong importances
 
     @cached_property

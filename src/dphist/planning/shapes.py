@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed, renamed_fields, warn_renamed
+from dphist.domain import MAX_BINS
 from dphist.errors import DataError, UsageError, did_you_mean
 
 Floats = NDArray[np.float64]
@@ -110,6 +111,11 @@ def draw(shape: str | Shape | ArrayLike, *, n: int, records: int, seed: int = 0)
     """
     if n < 1:
         raise UsageError(f"a histogram needs at least one bin, not {n}.")
+    if n > MAX_BINS:
+        raise UsageError(
+            f"records are made up for at most {MAX_BINS:,} bins, and these are {n:,}: what a release of so "
+            "many says of its error depends on its records; docs/many-bins.md has figures."
+        )
     if not 1 <= records <= _MOST:
         raise UsageError(f"records, how many there are, must be between 1 and 2**53, not {records}.")
     if isinstance(shape, str):

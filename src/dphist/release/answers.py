@@ -175,6 +175,10 @@ def _edge(axis: Axis, edge: Any) -> int:
 def coarser(axis: Axis, starts: Ints) -> Axis:
     """Return the axis with bins merged: of its own kind if steps of time are, else by its edges."""
     edges = axis.edges[starts]
+    if isinstance(axis, Addresses):
+        digits = int(starts[1]).bit_length() - 1
+        if starts[1] == 1 << digits and np.array_equal(starts, np.arange(0, axis.n + 1, starts[1])):
+            return Addresses(axis.network, axis.prefix - digits)
     if isinstance(axis, Instants):
         with suppress(UsageError):  # steps too long to be written
             merged = axis.every(int(starts[1]))
