@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import dphist as library
 from dphist.cli import studio as command
 from dphist.errors import UsageError
 from dphist.planning import flights
@@ -36,6 +37,9 @@ def test_it_starts_in_the_folder_of_what_was_named(here):
     assert Start.of("sub/p.toml", None) == Start(here / "sub", plan=Path("sub/p.toml"))
     assert Start.of("sub", None) == Start(Path("sub"))
     assert Start.of("postgresql://a@b/c", None) == Start(Path.cwd(), data="postgresql://a@b/c")
+    library.from_counts([1, 2], epsilon=1, method="identity").save("r.json")
+    with pytest.raises(UsageError, match=r"is a release; look at it with: dphist studio --view \."):
+        Start.of("r.json", None)
     for named, ledger in (("none.csv", None), (None, Path("none.db"))):
         with pytest.raises(UsageError, match="there is no"):
             Start.of(named, ledger)

@@ -19,6 +19,7 @@ from dphist.planning import flights
 from dphist.planning.shapes import SHAPES
 from dphist.records import schema
 from dphist.release import fresh_name
+from dphist.release.glance import is_release
 from dphist.reports.page import report
 from dphist.reports.published import published
 from dphist.studio.foreseeing import Foreseeing
@@ -67,6 +68,9 @@ class Start:
             return Start(path, ledger=ledger)
         if not path.exists():
             raise UsageError(f"there is no file {named}; name a plan file, or the records.")
+        if is_release(path):
+            place = shlex.quote(str(path.parent))
+            raise UsageError(f"{named} is a release; look at it with: dphist studio --view {place}")
         if path.suffix.lower() == ".toml":
             return Start(path.absolute().parent, plan=path, ledger=ledger)
         return Start(path.absolute().parent, data=str(path), ledger=ledger)

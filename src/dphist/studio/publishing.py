@@ -21,6 +21,7 @@ from dphist.studio.guard import Refusal, in_words
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.places import Places
 from dphist.studio.plans import Checked, Plans
+from dphist.studio.serve import PUBLICATION
 from dphist.studio.service import Asked
 
 _AFTER = "Type it as it is shown: nothing was charged."
@@ -155,7 +156,7 @@ class Publishing:
                 )
             job = self._job = Job(token)
         # No daemon: the process does not end between a charge and the release that it paid for.
-        Thread(target=self._work, args=(made, job), name="publication", daemon=False).start()
+        Thread(target=self._work, args=(made, job), name=PUBLICATION, daemon=False).start()
         return job
 
     def _work(self, made: Checked, job: Job) -> None:

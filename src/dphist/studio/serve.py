@@ -9,7 +9,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from dphist.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
+PUBLICATION = "publication"  # the name of the thread that must not be cut off
 
 
 def new_token() -> str:
@@ -70,9 +71,12 @@ def serve(
         with _page(address) as page:
             if browser:
                 threading.Thread(target=_open, args=(page, say), daemon=True).start()
-            server.run(sockets=[listener])
+            with suppress(KeyboardInterrupt):  # which is how it ends
+                server.run(sockets=[listener])
     if not server.started:
         sys.exit(1)
+    busy = any(thread.name == PUBLICATION for thread in threading.enumerate())
+    say("the studio was stopped." + " A publication is being finished; please wait." * busy)
 
 
 @contextmanager
