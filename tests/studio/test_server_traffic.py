@@ -121,12 +121,11 @@ def traces(contents):
     return found
 
 
-@pytest.mark.parametrize("odd", [False, True])
-def test_a_canary_in_the_records_is_nowhere(planted, capfd, odd):
-    """Values, persons and the number of records; with odd ones among the values, at which engines stop."""
-    # Half of them lie in no bin: a noisy count must not be the number of records by chance.
-    ages = [TEXT, "50"] if odd else ["3", "50"]
-    rows = [f"{ages[i % 2]},{TEXT},{PERSON}{i}" for i in range(ROWS - 2)]
+def test_a_canary_in_the_records_is_nowhere(planted, capfd):
+    """Values, persons and the number of records; among the values odd ones, at which engines stop."""
+    # Most of them lie in no bin: a noisy count must not be the number of records by chance.
+    ages = ["3", "50", TEXT]
+    rows = [f"{ages[i % 3]},{TEXT},{PERSON}{i}" for i in range(ROWS - 2)]
     rows += [f"{NUMBER},{TEXT},{PERSON}", f'"{NUMBER},{TEXT}']
     (planted / "people.csv").write_text("age,kind,person\n" + "\n".join(rows) + "\n")
     page = studio_page(planted)
