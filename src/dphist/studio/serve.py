@@ -86,6 +86,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, port))
+            listener.listen()  # a browser that is fast waits, and is not refused
         except (OSError, OverflowError):
             raise UsageError(f"port {port} is not free on this machine; leave --port out.") from None
         yield listener

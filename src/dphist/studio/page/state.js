@@ -39,7 +39,9 @@ export const openPlan = path => attempt(async () => {
   const answer = await post('plan/open', { path });
   Object.assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, published: false, good: null, trouble: null });
   took(answer);
-  await Promise.all([loadSession(), loadColumns()]);
+  S.columns = [];
+  loadColumns().then(redraw); // the plan can be read without them
+  await loadSession();
   return true;
 });
 export const newPlan = async (data, table) => {
