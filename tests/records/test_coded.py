@@ -139,6 +139,27 @@ def test_large_grids_and_arrays_are_counted_by_the_bins_that_occur():
     assert held(records.count(pl.DataFrame({"x": x, "y": y.tolist()}), domain, columns=("x", "y"))) == want
 
 
+def test_a_dictionary_of_labels_from_a_file(tmp_path):
+    """Labels twice are refused before anything is read; many of them are listed, named and asked quickly."""
+    import dphist
+
+    path = tmp_path / "labels.txt"
+    labels = [f"L{i:06d}" for i in range(200_000)]
+    path.write_text("\n".join(labels), "utf-8")
+    made = dphist.histogram(
+        ["L000007"] * 300 + ["L199999"] * 200, categories=path, epsilon=1, method="listed"
+    )
+    assert made.value("L000007").low > 200
+    assert {"L000007", "L199999"} <= {*made.to_pandas()["bin"]}
+    path.write_text("\n".join([*labels, "L000007"]), "utf-8")
+    book = dphist.MemoryLedger()
+    with pytest.raises(UsageError, match="line 200001 of .* repeats the label of line 8"):
+        dphist.histogram(["x"], categories=path, epsilon=1, ledger=book)
+    with pytest.raises(UsageError, match="declared twice"):
+        Categories([*labels, "L000007"])
+    assert book.spent("default") == 0
+
+
 @pytest.mark.parametrize("axis", [Addresses("0.0.0.0/0", 32), Codes("[A-Z]{8}")])
 def test_columns_that_are_no_text_are_refused(axis):
     with pytest.raises(DataError, match="text"):

@@ -202,19 +202,26 @@ class Categories:
         object.__setattr__(self, "labels", labels)
         if not labels:
             raise UsageError("categories must name at least one label.")
-        if odd := [i for i, v in enumerate(labels) if not isinstance(v, str)]:
+        odd = (
+            []
+            if {*map(type, labels)} == {str}
+            else [i for i, v in enumerate(labels) if not isinstance(v, str)]
+        )
+        if odd:
             raise UsageError(
                 f"a category label must be a string; {_named(labels, odd[0])} is of type "
                 f"{type(labels[odd[0]]).__name__}."
             )
-        first = {label: i for i, label in reversed(list(enumerate(labels)))}
-        if twice := [i for i, label in enumerate(labels) if first[label] != i]:
-            raise UsageError(f"the category {_named(labels, twice[0])} is declared twice; remove one.")
+        known = set(labels)
+        if len(known) < len(labels):
+            first = {label: i for i, label in reversed(list(enumerate(labels)))}
+            twice = next(i for i, label in enumerate(labels) if first[label] != i)
+            raise UsageError(f"the category {_named(labels, twice)} is declared twice; remove one.")
         for name, usual in (("other", _OTHER), ("null", _NULL)):
             label = getattr(self, name)
             if not isinstance(label, bool | str) or label == "":
                 raise UsageError(f"{name} is True or the name of a bin, not {shown(label)}.")
-            if isinstance(label, str) and (label in first or (name == "null" and label == self.other)):
+            if isinstance(label, str) and (label in known or (name == "null" and label == self.other)):
                 raise UsageError(
                     f"{shown(label)} is the name of two bins, one of them for {name}; rename that."
                 )

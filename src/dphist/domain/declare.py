@@ -327,13 +327,14 @@ def _from_file(path: str | os.PathLike[str], spell: Spell) -> list[str]:
     lines = read_lines(path, "labels")
     if not lines:
         raise UsageError(f"{os.fspath(path)} has no labels; write one per line.")
-    first: dict[str, int] = {}
-    for at, label in lines:
-        if first.setdefault(label, at) != at:
-            raise UsageError(
-                f"line {at} of {os.fspath(path)} repeats the label of line {first[label]}; remove one."
-            )
-    return list(first)
+    labels = [label for _, label in lines]
+    if len({*labels}) < len(labels):
+        first: dict[str, int] = {}
+        at, label = next((at, label) for at, label in lines if first.setdefault(label, at) != at)
+        raise UsageError(
+            f"line {at} of {os.fspath(path)} repeats the label of line {first[label]}; remove one."
+        )
+    return labels
 
 
 def _is_scalar(value: object) -> bool:

@@ -14,13 +14,16 @@ from dphist.release import answers
 Run = tuple[int, int]  # the first bin, and the one after the last
 
 
-def bin_name(domain: Domain, bin: int) -> str:
-    """Return how a bin is called; those of a grid by both axes."""
-    names = []
-    for axis in reversed(domain.axes):
-        bin, at = divmod(int(bin), axis.n)
-        names.append(axis.name(at) if isinstance(axis, Integers | Addresses | Codes) else axis.names()[at])
-    return ", ".join(reversed(names))
+def bin_names(domain: Domain, bins: list[int]) -> list[str]:
+    """Return how some bins are called; those of a grid by both axes."""
+    ways = [
+        axis.name if isinstance(axis, Integers | Addresses | Codes) else axis.names().__getitem__
+        for axis in domain.axes
+    ]
+    if len(ways) == 1:
+        return [ways[0](bin) for bin in bins]
+    across = domain.axes[1].n
+    return [", ".join(name(at) for name, at in zip(ways, divmod(bin, across), strict=True)) for bin in bins]
 
 
 def key_bin(domain: Domain, key: tuple[Any, ...]) -> int:

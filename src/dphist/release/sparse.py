@@ -385,10 +385,10 @@ or take to_pandas(), which has one row per group.
         starts = self.groups.starts
         if self.listing is not None:
             at = self._listed
-            names = [keys.bin_name(self.domain, bin) for bin in starts[:-1][at].tolist()]
+            names = keys.bin_names(self.domain, starts[:-1][at].tolist())
             return {"bin": _texts(names)} | {name: column[at] for name, column in numbers.items()}
-        first = [keys.bin_name(self.domain, bin) for bin in starts[:-1].tolist()]
-        last = [keys.bin_name(self.domain, bin - 1) for bin in starts[1:].tolist()]
+        first = keys.bin_names(self.domain, starts[:-1].tolist())
+        last = keys.bin_names(self.domain, (starts[1:] - 1).tolist())
         return {"first": _texts(first), "last": _texts(last), "bins": self.groups.sizes} | numbers
 
     def to_pandas(self, *, level: float = 0.95) -> Any:
@@ -497,7 +497,7 @@ or take to_pandas(), which has one row per group.
         if not at.size:
             raise UsageError("no bin is listed: there is nothing to draw.")
         largest = at[np.sort(np.lexsort((at, -self.pieces.raw[at]))[:_LARGEST])]
-        names = [keys.bin_name(self.domain, bin) for bin in self.groups.starts[:-1][largest].tolist()]
+        names = keys.bin_names(self.domain, self.groups.starts[:-1][largest].tolist())
         alone = Groups.singletons(largest.size)
         error = Unknown("bins that are drawn because they are listed have more noise than others")
         domain = Domain((Categories(tuple(names)),))
@@ -513,7 +513,7 @@ or take to_pandas(), which has one row per group.
         if isinstance(axis, Integers):
             shown: Any = Variable(np.array([axis.low + edge for edge in edges], dtype=np.float64))
         else:
-            shown = Categories(tuple(keys.bin_name(self.domain, edge) for edge in edges[:-1]))
+            shown = Categories(tuple(keys.bin_names(self.domain, edges[:-1])))
         error = Unknown("the windows of a picture cut groups; ask sum(...) for intervals")
         alone = Groups.singletons(many)
         return replace(self.pieces, domain=Domain((shown,)), raw=sums, groups=alone, error=error)
