@@ -202,12 +202,7 @@ class Categories:
         object.__setattr__(self, "labels", labels)
         if not labels:
             raise UsageError("categories must name at least one label.")
-        odd = (
-            []
-            if {*map(type, labels)} == {str}
-            else [i for i, v in enumerate(labels) if not isinstance(v, str)]
-        )
-        if odd:
+        if odd := [i for i, v in enumerate(labels) if not isinstance(v, str)]:
             raise UsageError(
                 f"a category label must be a string; {_named(labels, odd[0])} is of type "
                 f"{type(labels[odd[0]]).__name__}."
