@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist.domain import MAX_BINS, Addresses, Domain, Integers
+from dphist.domain import MAX_BINS, Addresses, Domain, Integers, curve
 from dphist.domain.groups import Groups
 from dphist.domain.workload import AllRanges, Points, Prefixes, Ranges
 from dphist.errors import BudgetExceeded, UsageError
@@ -79,11 +79,45 @@ def test_auto_goes_by_public_facts_alone():
     assert not isinstance(make_pipeline("auto", Domain((Integers(1, MAX_BINS),))), SparsePipeline)
 
 
-def test_a_line_is_split_and_a_grid_is_listed():
+def test_grids_are_listed_and_those_of_numbers_split_along_a_curve():
     grid = Domain((Integers(0, 2**20), Integers(0, 2**20)))
     assert dphist.Plan(bins=grid, epsilon=1).pipeline.choice == "listed"
-    with pytest.raises(UsageError, match="splits a line"):
-        dphist.Plan(bins=grid, epsilon=1, method="dawa2")
+    assert dphist.Plan(bins=grid, epsilon=1, method="dawa2")
+    for odd in ((Integers(0, 2**30), Integers(0, 3)), (dphist.Codes("[A-Z]{5}"), Integers(0, 2**20))):
+        with pytest.raises(UsageError, match="splits a line"):
+            dphist.Plan(bins=Domain(odd), epsilon=1, method="dawa2")
+
+
+def test_places_on_a_curve_and_cells_are_inverse_and_squares_are_runs():
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(0, 2**26, (2, 1000))
+    rows[:2], columns[:2] = (0, 2**26 - 1), (2**26 - 1, 2**26 - 1)
+    at = curve.places(rows, columns)
+    assert [a.tolist() for a in curve.cells(at)] == [rows.tolist(), columns.tolist()]
+    assert int(at.max()) == 4**26 - 1
+    x, y = np.divmod(np.arange(64), 8)
+    order = curve.places(x, y)
+    assert sorted(order.tolist()) == list(range(64))
+    run = (order >= 16) & (order < 32)  # the second quarter
+    assert (x[run].min(), x[run].max(), y[run].min(), y[run].max()) == (0, 3, 4, 7)
+    assert curve.side((5, 9)) == 16 and curve.side((8, 3)) == 8 and curve.side((1, 1)) == 1
+
+
+def test_a_curator_along_a_curve_has_the_same_counts_and_account():
+    x = np.zeros((5, 3), dtype=np.int64)
+    x[4, 2], x[0, 1] = 70, 9
+    domain = Domain((Integers(0, 4), Integers(0, 2)))
+    curator = Curator.simulated(Counts(x, domain, 2), epsilon=F(10**6), seed=0)
+    line = curator.along_curve()
+    assert (line.domain.n, line.sensitivity, line.unit) == (64, 2, curator.unit)
+    found = line.measure(Groups.singletons(64), share=F(1, 2)).values
+    assert {i: v for i, v in enumerate(found.tolist()) if v} == {
+        1: 9,
+        int(curve.places(*np.array([[4], [2]]))[0]): 70,
+    }
+    assert curator.spent == line.spent and len(line.spent) == 1
+    with pytest.raises(UsageError, match="grid"):
+        line.along_curve()
 
 
 def clustered(n, seed=0):

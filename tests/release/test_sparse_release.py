@@ -155,6 +155,46 @@ def test_a_product_of_labels_is_listed_and_asked_by_both_keys():
         release.value("B1234")
 
 
+def test_a_fine_grid_is_split_into_squares_whose_sums_have_intervals(tmp_path):
+    domain = Domain((Integers(0, 2**25 - 1), Integers(0, 2**24 + 5)))
+    across = domain.shape[1]
+    rng = np.random.default_rng(1)
+    rows = np.clip(rng.normal(2**24, 2**12, 20_000), 0, 2**25 - 1).astype(np.int64)
+    columns = np.clip(rng.normal(2**23, 2**12, 20_000), 0, across - 1).astype(np.int64)
+    release = made(domain, *np.unique(rows * across + columns, return_counts=True), epsilon=F(1), seed=1)
+    assert release.along_curve and release.listing is None
+    missed, asked, middle = 0, 0, np.array([[2**24], [2**23]])
+    for _ in range(60):
+        (a, b), (c, d) = np.sort(rng.integers(-(2**13), 2**13, (2, 2)), axis=1) + middle
+        found = release.sum((int(a), int(b) + 1), (int(c), int(d) + 1))
+        true = np.count_nonzero((rows >= a) & (rows <= b) & (columns >= c) & (columns <= d))
+        assert found.low <= found.value <= found.high
+        missed += not found.low <= true <= found.high
+        asked += 1
+    assert missed / asked <= 0.1
+    whole = release.sum((0, 2**25), (0, across))
+    assert whole.value == pytest.approx(release.total().value, abs=300), (
+        "squares beside the grid hold noise alone"
+    )
+    assert release.value(5, 5).low <= release.value(5, 5).value <= release.value(5, 5).high
+    assert dphist.load(release.save(tmp_path / "grid.json")) == release
+    table = release.columns()
+    assert table["bins"].sum() == domain.n
+    assert table["first"][0] == "0, 0"
+
+
+def test_a_small_grid_along_a_curve_has_a_value_for_every_bin():
+    domain = Domain((Integers(0, 4), Integers(0, 2)))
+    release = made(domain, [1, 14], [90_000, 70_000])
+    values = release.values()
+    assert values.shape == (5, 3)
+    assert values[4, 2] == pytest.approx(70_000) and values[0, 1] == pytest.approx(90_000)
+    low, high = release.intervals()
+    assert (low <= values).all() and (values <= high).all()
+    assert release.value(4, 2).value == pytest.approx(70_000)
+    assert release.sum((0, 1), (0, 3)).value == pytest.approx(90_000)
+
+
 def test_pictures_are_aggregated_and_zoomed(tmp_path, ranges, listed):
     assert ranges.plot().to_svg().startswith("<svg")
     assert ranges.plot(tmp_path / "a.svg", zoom=("::/4",)).to_svg().count("<svg")

@@ -11,7 +11,7 @@ import re
 from fractions import Fraction
 from typing import Any, cast
 
-from dphist.domain import MAX_BINS, Domain, Integers, shown
+from dphist.domain import MAX_BINS, Domain, Integers, Regular, curve, shown
 from dphist.domain.groups import Groups
 from dphist.domain.workload import AllRanges, Points, Prefixes, Ranges, Workload
 from dphist.errors import UsageError
@@ -44,10 +44,13 @@ class SparsePipeline(Pipeline):
 
     def check(self, domain: Domain, workload: Workload) -> None:
         super().check(domain, workload)
-        if isinstance(self.partition, PlainSplits) and len(domain.axes) > 1:
+        if not isinstance(self.partition, PlainSplits) or len(domain.axes) == 1:
+            return
+        ordered = all(isinstance(axis, Integers | Regular) for axis in domain.axes)
+        if not ordered or max(domain.shape) > curve.LONGEST_SIDE:
             raise UsageError(
-                f"{self.name} splits a line of bins, and a grid of {domain.n:,} bins is none: use the method "
-                "listed, or count one column."
+                f"{self.name} splits a line, or a grid of two axes of numbers with at most 2**26 equal bins "
+                "each: use the method listed, or count one column."
             )
 
     def check_noise(self, domain: Domain, *, epsilon: Fraction, sensitivity: int) -> None:
@@ -60,7 +63,9 @@ class SparsePipeline(Pipeline):
         return self
 
     def found(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
-        """Return the groups of bins, and a value for each of them."""
+        """Return the groups of bins, and a value for each; those of a split grid lie along a curve."""
+        if self._on_curve(curator.domain):
+            curator, workload = curator.along_curve(), AllRanges(curve.side(curator.domain.shape) ** 2)
         groups = self.partition(curator, None, None, share=self.split.partition, later=self.split.estimate)
         if isinstance(self.estimate, Listed):
             made = self.estimate(curator, None, groups, workload, share=self.split.estimate)
@@ -73,7 +78,11 @@ class SparsePipeline(Pipeline):
         groups, made = self.found(curator, workload)
         if curator.domain.is_large:
             raise UsageError(f"{curator.domain.n:,} bins are too many for a value each.")
-        return groups, dataclasses.replace(made, values=groups.means(made.values))
+        release = self._released(curator, workload, groups, made)
+        return groups, dataclasses.replace(made, values=release.values().ravel())
+
+    def _on_curve(self, domain: Domain) -> bool:
+        return isinstance(self.partition, PlainSplits) and len(domain.axes) == 2
 
     def run(
         self,
@@ -85,6 +94,17 @@ class SparsePipeline(Pipeline):
     ) -> Release:
         """Run the steps and return their result; it answers what a release answers, for its groups."""
         groups, made = self.found(curator, workload)
+        return cast(Release, self._released(curator, workload, groups, made, post, provenance))
+
+    def _released(
+        self,
+        curator: Curator,
+        workload: Workload,
+        groups: Groups,
+        made: Estimated,
+        post: Post = "none",
+        provenance: dict[str, Any] | None = None,
+    ) -> SparseRelease:
         pieces = Release(
             domain=Domain((Integers(0, groups.k - 1),)),
             raw=made.values,
@@ -96,8 +116,10 @@ class SparsePipeline(Pipeline):
             provenance=provenance or {},
             **origin(curator),
         )
-        release = SparseRelease(domain=curator.domain, groups=groups, pieces=pieces, listing=made.listing)
-        return cast(Release, release)
+        way = self._on_curve(curator.domain)
+        return SparseRelease(
+            domain=curator.domain, groups=groups, pieces=pieces, listing=made.listing, along_curve=way
+        )
 
 
 def make_sparse(method: str, domain: Domain, workload: Workload | None) -> SparsePipeline:

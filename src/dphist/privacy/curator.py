@@ -14,6 +14,7 @@ call, which store nothing. Each verb's docstring proves its cost:
 * ``partition_splits``  the nodes of a tree that hold similar bins, found from the root down
 * ``list_bins``       the bins whose noisy counts reach a public threshold
 * ``gather``          a curator of the totals of groups, for the same charge
+* ``along_curve``     a curator of a grid's cells in another order, for the same charge
 * ``split``           a curator for each of some disjoint sets of records, each with the same share
 
 Throughout, neighbours are two data sets of which one has one unit more. The unit changes the counts by
@@ -36,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
-from dphist.domain import Domain, Integers, as_int
+from dphist.domain import Domain, Integers, as_int, curve
 from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import gaps, l1, noise, splits
@@ -406,6 +407,24 @@ class Curator:
             Counts(totals, domain, self.sensitivity, self.unit), self.__charge, source=self.__source
         )
         made.__spent = self.__spent  # one charge, one account
+        return made
+
+    def along_curve(self) -> Curator:
+        """Return a curator of a grid's cells along Morton's curve, with this same charge.
+
+        Nothing is drawn and nothing is spent. Every cell keeps its count under another public number, and
+        numbers of places outside the grid have no records on any data: the counts change by what they changed
+        before.
+        """
+        shape = self.domain.shape
+        if len(shape) != 2 or max(shape) > curve.LONGEST_SIDE:
+            raise UsageError("a curve goes through a grid of at most 2**26 cells along either axis.")
+        cells, tallies = self.__counts.held()
+        places = curve.places(*np.divmod(cells, shape[1]))
+        order, line = np.argsort(places), Domain((Integers(0, curve.side(shape) ** 2 - 1),))
+        moved = SparseCounts(places[order], tallies[order], line, self.sensitivity, self.unit)
+        made = Curator(moved, self.__charge, source=self.__source)
+        made.__spent = self.__spent
         return made
 
     def split(self, rows: Groups, *, share: Fraction, summed: bool = True) -> Iterator[Curator]:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from dphist._common.spent import Spent
-from dphist.domain import MAX_BINS, Categories, Domain, Integers, Variable
+from dphist.domain import MAX_BINS, Categories, Domain, Integers, Variable, curve
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import UsageError
 from dphist.release import keys
@@ -62,15 +62,18 @@ class SparseRelease:
         groups: runs of bins; those of a listing are the listed bins and the gaps between them.
         pieces: the same release with one bin for each group: its values, their errors, charges, provenance.
         listing: how the bins were listed, and what may be said of them; None if the groups cover the domain.
+        along_curve: whether the groups are squares of a grid, runs of Morton's curve through it.
     """
 
     domain: Domain
     groups: Groups
     pieces: Release
     listing: Listing | None = None
+    along_curve: bool = False
 
     def __post_init__(self) -> None:
-        if self.groups.n != self.domain.n or self.groups.order is not None:
+        places = curve.side(self.domain.shape) ** 2 if self.along_curve else self.domain.n
+        if self.groups.n != places or self.groups.order is not None:
             raise UsageError(f"the groups must be runs of the {self.domain.n:,} bins.")
         if self.pieces.domain.n != self.groups.k:
             raise UsageError(f"{self.groups.k:,} groups need a number each, not {self.pieces.domain.n:,}.")
@@ -81,6 +84,7 @@ class SparseRelease:
         if not isinstance(other, SparseRelease):
             return NotImplemented
         alike = self.domain == other.domain and self.listing == other.listing
+        alike = alike and self.along_curve == other.along_curve
         return (
             alike and np.array_equal(self.groups.starts, other.groups.starts) and self.pieces == other.pieces
         )
@@ -210,6 +214,9 @@ class SparseRelease:
         """
         noise_law.check_level(level)
         at = keys.key_bin(self.domain, key)
+        if self.along_curve:
+            row, column = divmod(at, self.domain.shape[1])
+            return self._of_squares([(row, row + 1)], [(column, column + 1)], level)
         piece = self._piece(at)
         size = int(self.groups.sizes[piece])
         if self.listing is not None and not math.isfinite(self._scales[piece]):
@@ -320,7 +327,7 @@ class SparseRelease:
 or take to_pandas(), which has one row per group.
         """
         self._refuse_large()
-        return self.groups.means(self.pieces.presentable).reshape(self.domain.shape)
+        return self._spread(self.pieces.presentable / self._areas).reshape(self.domain.shape)
 
     def counts(self) -> Floats:
         """Return ``values()`` under the name that plotting libraries use; they are not exact counts.
@@ -342,9 +349,9 @@ or take to_pandas(), which has one row per group.
                 "the intervals hold for each bin on its own; the description says what holds for all."
             )
         low, high = self._piece_ends(level)
-        low = np.where(self.groups.sizes > 1, 0.0, low)
+        low = np.where(self._areas > 1, 0.0, low)
         shape = self.domain.shape
-        return self.groups.spread(low).reshape(shape), self.groups.spread(high).reshape(shape)
+        return self._spread(low).reshape(shape), self._spread(high).reshape(shape)
 
     @property
     def axes(self) -> NoReturn:
@@ -387,6 +394,8 @@ or take to_pandas(), which has one row per group.
             at = self._listed
             names = keys.bin_names(self.domain, starts[:-1][at].tolist())
             return {"bin": _texts(names)} | {name: column[at] for name, column in numbers.items()}
+        if self.along_curve:
+            return self._table_of_squares(numbers)
         first = keys.bin_names(self.domain, starts[:-1].tolist())
         last = keys.bin_names(self.domain, (starts[1:] - 1).tolist())
         return {"first": _texts(first), "last": _texts(last), "bins": self.groups.sizes} | numbers
@@ -616,6 +625,8 @@ or take to_pandas(), which has one row per group.
             keys.line_runs(axis, part if isinstance(part, tuple) else (part,))
             for axis, part in zip(self.domain.axes, where, strict=True)
         )
+        if self.along_curve:
+            return self._of_squares(rows, across, level)
         if self.listing is None:
             area = math.prod(sum(b - a for a, b in runs) for runs in (rows, across))
             note = "The records of a group are taken to lie evenly in it. " + self.description
@@ -625,6 +636,51 @@ or take to_pandas(), which has one row per group.
         row, column = np.divmod(self.groups.starts[:-1][self._listed], self.domain.shape[1])
         kept = _within(row, rows) & _within(column, across)
         return Estimate(float(self.pieces.raw[self._listed][kept].sum()), None, None, level, self._sum_note())
+
+    @cached_property
+    def _squares(self) -> tuple[Ints, Ints, Ints, Ints]:
+        return curve.squares(self.groups, self.domain.shape)
+
+    @cached_property
+    def _areas(self) -> Floats:
+        """How many bins of the domain each group has; 1 for a square beside the grid, which has no bin."""
+        if not self.along_curve:
+            return self.groups.sizes.astype(np.float64)
+        top, bottom, left, right = self._squares
+        return np.maximum((bottom - top) * (right - left), 1).astype(np.float64)
+
+    def _spread(self, per_group: Floats) -> Floats:
+        """Return each bin's entry of its group."""
+        if not self.along_curve:
+            return self.groups.spread(per_group)
+        places = curve.places(*np.divmod(np.arange(self.domain.n), self.domain.shape[1]))
+        return np.asarray(per_group[np.searchsorted(self.groups.starts, places, side="right") - 1])
+
+    def _of_squares(self, rows: list[Run], across: list[Run], level: float) -> Estimate:
+        """Return the sum over rectangles: of squares that they cut, their share of the area."""
+        top, bottom, left, right = self._squares
+        shared = np.zeros(self.groups.k)
+        for (a, b), (c, d) in product(rows, across):
+            height = np.maximum(np.minimum(bottom, b) - np.maximum(top, a), 0)
+            shared += height * np.maximum(np.minimum(right, d) - np.maximum(left, c), 0)
+        share, raw = shared / self._areas, self.pieces.raw
+        value = float((share * raw).sum())
+        inner, outer = np.flatnonzero(share >= 1), np.flatnonzero(share > 0)
+        low, high = 0.0, self.error.cells_answer(float(raw[outer].sum()), outer, level=level)[2]
+        if inner.size:
+            low = self.error.cells_answer(float(raw[inner].sum()), inner, level=level)[1]
+        if inner.size < outer.size:
+            low, high = min(max(low, 0.0), value), max(high, value)
+        return Estimate(value, low, high, level, self._sum_note())
+
+    def _table_of_squares(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        """Return the table of the squares that have bins, by the cells at two of their corners."""
+        top, bottom, left, right = self._squares
+        kept, across = (bottom > top) & (right > left), self.domain.shape[1]
+        first = keys.bin_names(self.domain, (top * across + left)[kept].tolist())
+        last = keys.bin_names(self.domain, ((bottom - 1) * across + right - 1)[kept].tolist())
+        made = {"first": _texts(first), "last": _texts(last), "bins": self._areas[kept].astype(np.int64)}
+        return made | {name: column[kept] for name, column in numbers.items()}
 
     def _piece_ends(self, level: float) -> tuple[Floats, Floats]:
         low, high = self.pieces.intervals(level=level)

@@ -25,7 +25,7 @@ def document(release: SparseRelease) -> dict[str, Any]:
     return files.document(release.pieces) | {
         "version": files.SPARSE,
         "domain": release.domain.to_dict(),
-        "groups": {"kind": "runs", "starts": spelled, "order": None},
+        "groups": {"kind": "runs", "starts": spelled, "order": "morton" if release.along_curve else None},
         "listing": None if release.listing is None else release.listing.to_dict(),
     }
 
@@ -48,9 +48,13 @@ def _build(described: Mapping[str, Any]) -> SparseRelease:
         "groups": {"kind": "singletons", "n": groups.k},
     }
     pieces = files.read_document({**described, **alone}, "the part about its groups")
-    listing = described["listing"]
+    listing, order = described["listing"], described["groups"]["order"]
+    if order not in (None, "morton"):
+        raise ValueError("the order of its bins is not known.")
     made = None if listing is None else Listing.from_dict(listing)
-    return SparseRelease(domain=domain, groups=groups, pieces=pieces, listing=made)
+    return SparseRelease(
+        domain=domain, groups=groups, pieces=pieces, listing=made, along_curve=order == "morton"
+    )
 
 
 def writer(release: SparseRelease, target: Path) -> Callable[[Path], object]:
