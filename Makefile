@@ -64,7 +64,8 @@ TOOLS := $(VENV)/page-tools
 
 $(TOOLS)/.made: Makefile
 	@echo "==> adding what builds and checks the studio's page (node and npm needed, once)"
-	@npm install --silent --no-save --no-package-lock --prefix $(TOOLS) esbuild@0.28.2 axe-core@4.14.0
+	@mkdir -p $(TOOLS); command -v npm >/dev/null || { echo "no npm here: what needs it is skipped"; exit 0; }; \
+	npm install --silent --no-save --no-package-lock --prefix $(TOOLS) esbuild@0.28.2 axe-core@4.14.0
 	@touch $@
 
 $(VENV)/.studio: $(VENV)/.demo

@@ -1,5 +1,5 @@
 // The frame of the page: addresses, the bar on top, keys, light and dark.
-import { whenGone } from './api.js';
+import { post, whenGone } from './api.js';
 import { $, $$, button, dialog, eps, h, link, note, part, swap, words } from './dom.js';
 import { attempt, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
 import design from './design.js';
@@ -70,6 +70,7 @@ const begin = async () => {
   }
   if (S.session.mode === 'edit' && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
   addEventListener('hashchange', arrive);
+  addEventListener('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
   let wide = innerWidth, resized;
   addEventListener('resize', () => { if (innerWidth !== wide) { wide = innerWidth; clearTimeout(resized); resized = setTimeout(show, 100); } });
   await arrive();

@@ -12,7 +12,8 @@ const curve = (d, cls) => s('path', { d, class: cls });
 const area = (x, y, width, height, cls, rx) => s('rect', { x, y, width, height, class: cls, rx });
 const spot = (cx, cy, r, cls) => s('circle', { cx, cy, r, class: cls });
 const clamp = (v, a, b) => Math.max(a, Math.min(b, v)), log = Math.log;
-const least = values => values.reduce((a, b) => Math.min(a, b), Infinity), most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
+const least = values => values.reduce((a, b) => Math.min(a, b), Infinity);
+export const most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const join = points => points.map(([x, y], i) => `${i ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`).join('');
 // Of more than two bins a pixel, only the least and the most of each pixel are drawn.
 const thin = (values, room) => {
@@ -55,7 +56,7 @@ const upwards = (svg, y, lo, top, width, m, show = count) => {
   for (let v = Math.ceil(lo / step) * step; v <= top; v += step) { const zero = Math.abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
 };
 const slider = (props, keys, move, ...children) => s('g', { tabindex: 0, role: 'slider', onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } }, ...props }, children);
-export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1e9, End: 1e9 };
+export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 export const drag = (node, move, end) => node.addEventListener('pointerdown', start => {
   start.preventDefault();
   const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); end?.(); };

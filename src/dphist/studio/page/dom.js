@@ -76,7 +76,7 @@ export const ask = (title, value, yes) => dialog(title, close => {
   const input = h('input', { value, aria: title, autofocus: true });
   return [input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
 });
-export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast('The browser did not allow copying: select the text.'));
+export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast('Copying was not allowed: select the text.'));
 
 const known = n => typeof n === 'number' && isFinite(n), minus = text => text.replace('-', '−').replace(/^−0$/, '0');
 export const count = n => known(n) ? minus(Math.round(n).toLocaleString('en')) : '–';
@@ -85,5 +85,5 @@ export const rough = n => !known(n) ? '–' : Math.abs(n) >= 10 ? count(+n.toPre
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
 export const eps = text => { const v = number(text), short = +v.toPrecision(6); return Math.abs(v - short) < 1e-12 ? String(short) : '≈ ' + +v.toPrecision(3); };
 export const percent = x => known(x) ? minus((100 * x).toFixed(x > 0.1 ? 0 : 1)) + ' %' : '–';
-export const few = (n, one, many = one + 's') => ('no one two three four five six seven eight nine ten eleven twelve'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
+export const few = (n, one, many = one + 's') => ('no one two three four five six'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

@@ -1,6 +1,6 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, post } from './api.js';
-import { histogram, multiples, spanned, spark } from './charts.js';
+import { histogram, most, multiples, spanned, spark } from './charts.js';
 import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, select, table, toast, words } from './dom.js';
 import { attempt, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
@@ -34,7 +34,7 @@ const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range) + (it.axes[1] ? ', ' + spanned(it.axes[1], ...second) : '');
-  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map(q => item(`${{ 0.25: 'A quarter is', 0.5: 'Half is', 0.75: 'Three quarters are' }[q.q]} below`, q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map((q, i) => item(['A quarter is', 'Half is', 'Three quarters are'][i] + ' below', q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
@@ -71,7 +71,7 @@ export default {
   },
   view() {
     if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
-    const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e?.low[0] !== null && e && Math.max(...e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < Math.max(...it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
+    const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
     return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
