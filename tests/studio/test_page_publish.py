@@ -69,7 +69,9 @@ def at_publish(one, name):
 def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release(browser, office, studio):
     office.plan("once")
     with tab(browser, studio) as one:
-        at_publish(one, "once").page.click("#pub")
+        at_publish(one, "once").page.wait_for_selector("#pub")
+        assert "With this release, at most 62.3." in one.text()  # of 100, which e^0.5 / (1 + e^0.5) bounds
+        one.page.click("#pub")
         assert "Charge epsilon 0.5 to “once”?" in one.text("dialog")
         assert "3.5 of 4 is left" in one.text("dialog")
         one.page.keyboard.type("charge 5")
@@ -95,6 +97,7 @@ def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release
         one.go("ledger")
         one.page.wait_for_selector("text=What is left")
         assert "3.5 left of 4" in one.text()
+        assert "is right at most 62.3 times" in one.text()
         assert office.charges("once") == [Fraction(1, 2)]
         assert office.releases("once") == drawn
 

@@ -177,7 +177,7 @@ def test_a_plan_file_that_another_program_changed_is_never_written_over(browser,
         assert "epsilon = 0.25" in (studio.folder / "shared-copy.toml").read_text()
         other = (studio.folder / "shared-copy.toml").read_text().replace("0.25", "0.75")
         (studio.folder / "shared-copy.toml").write_text(other)
-        one.page.evaluate("() => { dispatchEvent(new Event('focus')); }")  # as if one came back from an editor
+        one.page.evaluate("() => { dispatchEvent(new Event('focus')); }")  # back from an editor
         one.page.click("text=Load it")
         one.page.wait_for_selector("#budget >> text=ε 0.75")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -16,6 +17,7 @@ from dphist.planning.publication import Publication
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, LedgerLike
 from dphist.release.show import decimal
+from dphist.release.words import guess_in_words
 from dphist.studio.answers import exact
 from dphist.studio.guard import Refusal, in_words
 from dphist.studio.ledgers import Ledgers
@@ -76,6 +78,7 @@ class Publishing:
             "folder": self.places.name(_target(made)),
             "histograms": _histograms(publication),
             "unit": _unit(publication),
+            "odds": _odds(publication, book.spent(dataset)),
             "checks": checks,
         }
 
@@ -334,6 +337,11 @@ def _histograms(publication: Publication) -> list[dict[str, Any]]:
         {"name": name, "epsilon": exact(plan.budget), "file": names[name]}
         for name, plan in publication.plans.items()
     ]
+
+
+def _odds(publication: Publication, spent: Fraction) -> str:
+    unit = unit_words(next(iter(publication.plans.values())).unit, 1)
+    return guess_in_words(publication.budget, unit, with_earlier=publication.budget + spent)
 
 
 def _unit(publication: Publication) -> str:

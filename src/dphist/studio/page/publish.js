@@ -63,13 +63,12 @@ export default {
   async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
   view() {
     if (done && S.published) return published();
-    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new', e = number(r?.charge || S.plan.epsilon);
+    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new';
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!S.session.budget?.exists) return [head(crumb(), title, lede), note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
     if (!r && !asking && !S.trouble) prepare();
     if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
-    const after = b => String(Math.round(100 / (1 + Math.exp(-b))));
     return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
       stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
@@ -78,6 +77,6 @@ export default {
       r.allowed && names.flatMap(n => foreseen(n).warnings || []).map(one => note('warn', one.message)),
       h('div.row', h('button.btn.spend', { id: 'pub', disabled: !r.allowed || stuck, onclick: confirm }, `Publish and charge ε ${eps(r.charge)}`), button('Back to the error', () => go('foresee')))),
       h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 'bold')), h('span', c.message))))),
-        panel('', words('promise', { unit: r.unit, times: Math.exp(e).toFixed(2), now: after(e), all: after(e + number(r.spent || 0)), dataset: r.dataset })), panel('', words('files', { n: few(names.length, 'release file'), folder: r.folder }))))];
+        panel('', words('promise', r)), panel('', words('files', { n: few(names.length, 'release file'), folder: r.folder }))))];
   },
 };

@@ -54,13 +54,13 @@ export const ledger = {
     const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
     if (!book.exists || !book.datasets.length) return [head(...top), note('plain', words('noledger', { create: !book.exists && link('Create a ledger with a limit', create) }))];
-    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset, e = number(one.spent);
+    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset;
     return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
       const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit;
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
         limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, part('k-past', spent / limit), mine(d) && part('k-plan', Math.min(p.plan, left) / limit), h('i.left')));
     }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, h('div.scroll', { tabindex: 0, role: 'region', aria: 'History' }, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
-      h('p.hint.mt', words('worst', { dataset: one.dataset, after: String(Math.round(100 / (1 + Math.exp(-e)))) }))];
+      h('p.hint.mt', words('worst', { dataset: one.dataset, after: one.after }))];
   },
   drawn() {
     const one = book?.datasets.find(d => d.dataset === chosen), box = $('#lc');
