@@ -1,6 +1,7 @@
 """One browser for the tests of a module."""
 
 import pytest
+
 from studio_browser import launched
 
 
