@@ -110,8 +110,11 @@ def _accepts(method: Method, domain: Domain, queries: Workload) -> bool:
 def find(name: str) -> Method:
     """Return the method of a name or an alias."""
     known = ALIASES.get(name, name)
+    if known == LISTED.name:
+        return LISTED
     if known not in CATALOGUE:
-        raise UsageError(f"there is no method {name!r}. {did_you_mean(name, [*CATALOGUE, *ALIASES])}")
+        near = did_you_mean(name, [*CATALOGUE, *ALIASES, LISTED.name])
+        raise UsageError(f"there is no method {name!r}. {near}")
     return CATALOGUE[known]
 
 
