@@ -143,6 +143,20 @@ def test_every_kind_of_bins_has_its_sentence(browser, studio):
             one.page.wait_for_selector(f"text={at} bins of age")
 
 
+def test_shares_move_by_keys_and_are_divided(browser, studio):
+    with tab(browser, studio) as one:
+        one.enter()
+        one.page.focus("[aria-label='Boundary between ages and kinds']")
+        one.page.keyboard.press("PageUp")
+        one.page.wait_for_selector(".hrow >> text=60 %")
+        assert one.page.get_attribute(".grip", "aria-valuetext") == "ages 60 percent"
+        one.page.click("text=Divide equally")
+        one.page.wait_for_selector(".hrow >> text=50 % >> nth=1")
+        one.page.click("text=Divide for equal relative error")
+        one.page.wait_for_function("() => !document.querySelector('.hrow').innerText.includes('50 %')")
+        assert one.page.locator(".note.bad").count() == 0
+
+
 def test_grids_and_groups_are_declared_in_words(browser, studio):
     with tab(browser, studio) as one:
         one.enter()

@@ -1,7 +1,8 @@
 // Design: sentences with holes that make the plan file.
+import { post } from './api.js';
 import { ARROWS, drag, ruler } from './charts.js';
 import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, select, words } from './dom.js';
-import { change, go, redraw, S, save } from './state.js';
+import { attempt, change, go, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 
 export const swatch = name => h('span.swatch.ink' + Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6);
@@ -93,7 +94,7 @@ const shares = () => {
   const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; cell.children[1]?.setAttribute('aria-valuenow', parts[i]); cell.children[1]?.setAttribute('aria-valuetext', `${names[i]} ${parts[i]} percent`); });
   bar.append(...cells);
   paint();
-  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)))];
+  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }); change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
 };
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
