@@ -663,7 +663,7 @@ def test_queries_of_labels_numbers_and_ranges(here):
     assert "query RELEASE LO HI" in dphist("query", "edges.json", "0", code=2).stderr
     assert "query RELEASE XLO XHI YLABEL" in dphist("query", "mixed.json", "0", code=2).stderr
     assert "Did you mean 'b, c'" in dphist("query", "labels.json", "b,c", code=2).stderr
-    assert "no such option: --joint" in dphist("query", "edges.json", "0", "--joint", code=2).stderr
+    assert "no such option: --jointly" in dphist("query", "edges.json", "0", "--jointly", code=2).stderr
 
 
 def test_large_numbers_are_read_in_full(here):
