@@ -44,3 +44,23 @@ def test_nor_by_a_plan_file_or_from_the_shell(wards, key):
     done = shell(*asked, code=5)
     assert SECRET not in done.stdout + done.stderr
     assert not (wards / "dphist-ledger.db").exists()
+
+
+def test_nor_is_a_prior(here):
+    (here / "ages.csv").write_text("age\n" + "7\n" * 53)
+    (here / "plan.toml").write_text(
+        'data = "ages.csv"\nepsilon = 1\n[histograms.a]\ncolumn = "age"\nintegers = [0, 9]\n'
+        'prior = "ages.csv"\npublic_prior = true\nmethod = "average"\n'
+    )
+    believed = {"prior": "ages.csv", "public_prior": True, "method": "average"}
+    asked = {"column": "age", "integers": (0, 52), "epsilon": 1, **believed}
+    for make in (
+        lambda: dphist.histogram("ages.csv", **asked),
+        lambda: dphist.Publication({"ages": dphist.Plan(**asked)}).release("ages.csv"),
+        lambda: dphist.Publication.load("plan.toml"),
+    ):
+        with pytest.raises(PrivacyError, match="from public knowledge"):
+            make()
+    bins = ["--column", "age", "--integers", "0", "9", "--method", "average", "--epsilon", "1"]
+    done = shell("publish", "ages.csv", *bins, "--prior", "ages.csv", "--public-prior", code=5)
+    assert "53" not in done.stdout + done.stderr and not (here / "dphist-ledger.db").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from decimal import Decimal, localcontext
+from decimal import ROUND_UP, Context, Decimal, localcontext
 from fractions import Fraction as F  # noqa: N817
 
 import numpy as np
@@ -60,6 +60,17 @@ def test_the_rate_is_as_precise_as_it_says(scale, threshold):
         for precision in (30, 60, 110):
             assert abs(rate.at(precision) / exact - 1) < Decimal(10) ** -precision
         assert abs(Decimal(rate.c) * rate.block * exact - 1) < Decimal(2) ** -51
+
+
+@pytest.mark.parametrize(("scale", "threshold"), SETTINGS)
+def test_the_rate_is_the_same_in_whatever_arithmetic_the_caller_has_set(scale, threshold):
+    usual = gaps.Rate(scale, threshold)
+    with localcontext(Context(prec=3, rounding=ROUND_UP, Emax=9, Emin=-9)):
+        rate = gaps.Rate(scale, threshold)
+        assert (rate.c, rate.block) == (usual.c, usual.block)
+        found = gaps.hits(1 << 40, rate, noise.Simulated(1).stream()) if rate.p < 1e-6 else None
+    if found is not None:
+        assert found.tolist() == gaps.hits(1 << 40, usual, noise.Simulated(1).stream()).tolist()
 
 
 @pytest.mark.parametrize(("scale", "threshold"), SETTINGS)

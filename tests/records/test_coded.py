@@ -178,7 +178,9 @@ def test_columns_that_are_no_text_are_refused(axis):
         (lambda: Addresses("10.0.0.0/8", 33), "from 8 to 32"),
         (lambda: Addresses(7, 24), "a network is text"),
         (lambda: Addresses("10.0.0.0/8", 24.0), "whole number"),
-        (lambda: Codes(""), "at least one place"),
+        (lambda: Codes(""), "1 to 64 places"),
+        (lambda: Codes("a" * 64 + "[0-9]"), "1 to 64 places"),
+        (lambda: Codes("a{99}" * 100_000), "1 to 64 places"),
         (lambda: Codes("[A-Z"), "not understood"),
         (lambda: Codes("[Z-A]"), "must rise"),
         (lambda: Codes("[AA]"), "twice"),
@@ -189,3 +191,11 @@ def test_columns_that_are_no_text_are_refused(axis):
 def test_bad_declarations_say_what_to_write(make, words):
     with pytest.raises(UsageError, match=words):
         make()
+
+
+def test_the_longest_codes_are_counted():
+    axis = Codes("a" * 33 + "[01]{31}")
+    assert (axis.n, len(axis.places)) == (1 << 31, 64)
+    last = pl.DataFrame({"code": [axis.name(axis.n - 1)]})
+    cells, tallies = records.count(last, Domain((axis,)), columns="code").held()
+    assert (cells.tolist(), tallies.tolist()) == ([axis.n - 1], [1])

@@ -164,6 +164,38 @@ def test_a_list_of_labels_that_may_be_records_is_not_shown(page, here):
         assert error["code"] == "privacy_rule" and "Xyzzy" not in json.dumps(error)
 
 
+@pytest.mark.parametrize("name", ["secret.json", "secret", "secret.db", "secret.csv.zst", "linked.txt"])
+def test_only_what_is_named_as_a_list_of_labels_is_read_as_one(page, here, name):
+    held = here / ("secret.csv" if name == "linked.txt" else name)
+    held.write_text("Xyzzy\nPlugh\n")
+    if name == "linked.txt":
+        (here / name).symlink_to(held)
+    error = page.refused("plan/check", plan=changed(histograms__kinds__categories=name), status=422)
+    assert error["code"] == "privacy_rule" and "Xyzzy" not in json.dumps(error)
+
+
+def test_no_glob_or_folder_of_records_leads_out_by_a_link(page, here, tmp_path_factory):
+    away = tmp_path_factory.mktemp("away")
+    (away / "people.csv").write_text("elsewhere\n1\n")
+    (here / "link").symlink_to(away)
+    (here / "some").mkdir()
+    (here / "some" / "more.csv").write_text("age\n1\n")
+    assert page.ask("columns", data="some")["columns"] == page.ask("columns", data="s*/*.csv")["columns"]
+    (here / "some" / "people.csv").symlink_to(away / "people.csv")
+    for source in ("link/people.csv", "l[i]nk/people.csv", "*/people.csv", "**/*.csv", "some", "a\0b"):
+        for ask, said in (("columns", {"data": source}), ("plan/check", {"plan": changed(data=source)})):
+            error = page.refused(ask, said, status=403)
+            assert error["code"] == "forbidden" and "elsewhere" not in json.dumps(error)
+
+
+def test_the_records_are_no_prior_and_their_number_is_not_said(page, here):
+    (here / "ages.csv").write_text("age\n" + "7\n" * 53)
+    plan = {"data": "ages.csv", "epsilon": "1", "histograms": {"ages": {"column": "age", "integers": [0, 9]}}}
+    plan["histograms"]["ages"] |= {"prior": "ages.csv", "public_prior": True, "method": "average"}
+    (problem,) = page.ask("plan/check", plan=plan)["problems"]
+    assert "holds the records" in problem["message"] and "53" not in problem["message"]
+
+
 def test_a_wrong_plan_is_not_saved(page, here):
     assert page.refused("plan/save", plan=changed(epsilon="0"), path="a.toml", base_digest=None, status=400)
     assert page.refused("plan/save", plan=PLAN, path="a.txt", base_digest=None, status=400)

@@ -272,6 +272,23 @@ class TestPublish:
         assert found["again"] is True and len(charges(here)) == 1
         assert visible(here) == {f"plan/{name}.json": raw for name, raw in drawn[0].items()}
 
+    def test_a_draw_that_waits_to_be_written_is_written_though_the_plan_was_edited(
+        self, page, here, monkeypatch
+    ):
+        about, _ = ready(page)
+        with monkeypatch.context() as patched:
+            patched.setattr(once, "_named", lambda kept, target: (_ for _ in ()).throw(OSError(28, "full")))
+            page.refused("publish", about, status=500)
+        whole = {place.name: place.read_bytes() for place in here.glob(".dphist-release-*/releases/*")}
+        assert whole
+        edited = (here / "plan.toml").read_text()
+        for name in whole:
+            edited = edited.replace(f"[histograms.{Path(name).stem}]", f"[histograms.{Path(name).stem}2]")
+        (here / "plan.toml").write_text(edited)
+        page.ask("publish/finish", about)
+        assert {place.name: place.read_bytes() for place in (here / "plan").iterdir()} == whole
+        assert len(charges(here)) == 1
+
     def test_the_default_ledger_is_made_by_the_first_publication(self, here):
         (here / "plan.toml").write_text(PLAN.replace('ledger = "l.db"\n', ""))
         page = studio_page(here, plan=here / "plan.toml")

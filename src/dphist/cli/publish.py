@@ -79,7 +79,7 @@ def publish(
     from dphist.release import fresh_name
 
     check_columns(axes)
-    refuse_own_labels(data, axes.categories, axes.y_categories, groups.groups)
+    refuse_own_labels(data, axes.categories, axes.y_categories, groups.groups, prior)
     _check_looks(looks, plot)
     choices = {"method": method, "calibrate": calibrate, "workload": workload, "post": post}
     belief = {"prior": prior, "public_prior": public_prior}

@@ -16,6 +16,7 @@ from dphist.domain.groups import frozen
 from dphist.errors import UsageError
 
 _PLACE = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]{}]))(?:\{([1-9][0-9]?)\})?")
+_MOST_PLACES = 64  # each is a part of the query; of 2**62 codes no more places can differ
 _SUCH = "such as [A-Z0-9]{11}, or [A-Z][0-9]{2} for the first characters of ICD-10"
 
 
@@ -38,8 +39,8 @@ class Codes:
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str):
             raise UsageError(f"codes are declared by a pattern {_SUCH}; not by {shown(self.pattern)}.")
-        if not self.places:
-            raise UsageError(f"a pattern of codes has at least one place, {_SUCH}.")
+        if not 1 <= len(self.places) <= _MOST_PLACES:
+            raise UsageError(f"a pattern of codes has 1 to {_MOST_PLACES} places, {_SUCH}.")
         if self.n > MOST_BINS:
             raise UsageError(
                 f"the codes of {shown(self.pattern)} are more than 2**62; declare fewer places or characters."
@@ -56,6 +57,8 @@ class Codes:
                 raise UsageError(
                     f"the pattern {shown(self.pattern)} is not understood at place {at + 1}; {_SUCH}."
                 )
+            if len(found) > _MOST_PLACES:
+                break  # too many, however many they are
             found += [_characters(place[1]) if place[1] else _plain(place[2])] * int(place[3] or 1)
             at = place.end()
         return tuple(found)

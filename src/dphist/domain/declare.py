@@ -146,7 +146,7 @@ def sort_other(
 
 
 def refuse_own_labels(data: object, *lists: object) -> None:
-    """Refuse labels that are listed in the file of the records itself, which would publish them."""
+    """Refuse labels, or a prior, that are the file of the records itself, which would publish them."""
     if not isinstance(data, str | os.PathLike):
         return
     for listed in lists:
@@ -158,8 +158,8 @@ def refuse_own_labels(data: object, *lists: object) -> None:
             continue
         if is_same:
             raise PrivacyError(
-                f"{os.fspath(listed)} holds the records, and labels read off them would be published as they "
-                "are. List the labels from public knowledge, in a file of their own."
+                f"{os.fspath(listed)} holds the records, and what is read off them would be published as it "
+                "is. Write labels or a prior from public knowledge, in a file of their own."
             )
 
 

@@ -21,7 +21,7 @@ def check_apart(data: str, account: Path, places: Mapping[str, Path | None]) -> 
         if place is None:
             continue
         there = place.exists() or place.is_symlink()
-        if there and any(same_file(place, file) for file in _data_files(data)):
+        if there and any(same_file(place, file) for file in data_files(data)):
             raise OutputError(f"{flag} {place} would replace the records; choose another name.")
         for name, files in taken.items():
             if any(same_file(place, file) for file in files):
@@ -34,7 +34,8 @@ def check_apart(data: str, account: Path, places: Mapping[str, Path | None]) -> 
         taken[flag] = [place]
 
 
-def _data_files(data: str) -> Iterable[Path]:
+def data_files(data: str) -> Iterable[Path]:
+    """Return the files that a path of records, a folder or a glob of them stands for; they may be links."""
     path = Path(data)
     if path.is_dir():
         return path.rglob("*")

@@ -333,8 +333,8 @@ class Plan:
 
     @property
     def _lists(self) -> tuple[object, ...]:
-        """What may be the names of files of labels."""
-        return (self.categories,)
+        """What may be the names of files that must not be the records."""
+        return (self.categories, self.prior)
 
     def _provenance(self, data: Any) -> dict[str, Any]:
         """Return where the records come from and how they are selected, as it was declared."""

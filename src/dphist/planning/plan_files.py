@@ -182,7 +182,7 @@ def publication_of(said: Mapping[str, Any], file: Path) -> Publication:
     of_all = {key: said[key] for key in _OF_ALL if key in said}
     places = {key: _place(said[key], file.parent) for key in ("data", "ledger") if key in said}
     for one in histograms.values():
-        lists = [one[key] for key in ("categories", "y_categories", "groups") if key in one]
+        lists = [one[key] for key in ("categories", "y_categories", "groups", "prior") if key in one]
         files = [_place(each, file.parent) for each in lists if isinstance(each, str)]
         refuse_own_labels(places.get("data"), *files)
     plans = {

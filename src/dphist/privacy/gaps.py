@@ -61,12 +61,13 @@ class Rate:
                 "leave out the smaller bins afterwards: that is free."
             )
         self.scale, self.threshold = scale, threshold
-        inverse = 1 / self.at(30)
-        digits = math.floor(inverse.log10() / Decimal(2).log10()) - 20
-        self.block = 1 << max(0, min(_LONGEST, digits))  # M
-        self.c = float(
-            min(inverse / self.block, Decimal(10) ** 300)
-        )  # where it is cut off, nothing is decided
+        r = self.at(30)
+        with decimal.localcontext(decimal.Context(prec=40)):  # not that of the caller, who may have rounded
+            inverse = 1 / r
+            digits = math.floor(inverse.log10() / Decimal(2).log10()) - 20
+            self.block = 1 << max(0, min(_LONGEST, digits))  # M
+            # Where it is cut off, nothing is decided.
+            self.c = float(min(inverse / self.block, Decimal(10) ** 300))
 
     @property
     def p(self) -> float:

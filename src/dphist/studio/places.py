@@ -28,7 +28,7 @@ class Places:
         """Return whether a path leads to a place in the folder, links followed, whether or not it exists."""
         try:
             real = place.resolve()
-        except (OSError, RuntimeError):  # a ring of links
+        except (OSError, RuntimeError, ValueError):  # a ring of links, or a NUL in its name
             return False
         return real == self.folder or real.is_relative_to(self.folder)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -13,6 +15,7 @@ from typing import Any
 from dphist.errors import DphistError, UsageError
 from dphist.planning import plan_files
 from dphist.planning.grouped import GroupedPlan
+from dphist.planning.places import data_files
 from dphist.planning.plan import Plan
 from dphist.planning.plan_texts import in_python, in_words
 from dphist.planning.publication import Publication
@@ -21,7 +24,6 @@ from dphist.release.show import decimal
 from dphist.studio.answers import MOST_NAMES, axis_of, exact
 from dphist.studio.guard import Refusal
 from dphist.studio.places import Places, outside
-from dphist.studio.releases import DATA
 from dphist.studio.service import Asked
 
 _LISTS = ("categories", "y_categories", "groups", "prior")  # which may be the name of a file
@@ -180,7 +182,7 @@ class Plans:
             if name not in self._sources:
                 raise outside(name.partition("://")[0])
             return name
-        if not self.places.holds(folder / name):
+        if not self.places.holds(folder / name) or not all(map(self.places.holds, _files(folder / name))):
             raise outside(name)
         return str(folder / name)
 
@@ -200,7 +202,7 @@ class Plans:
                 named = one.get(key)
                 if isinstance(named, str) and not self.places.holds(folder / named):
                     raise outside(named)
-                if isinstance(named, str) and key != "prior" and named.lower().endswith(DATA):
+                if isinstance(named, str) and key != "prior" and not _is_list(folder / named):
                     raise Refusal(
                         422,
                         "privacy_rule",
@@ -208,6 +210,21 @@ class Plans:
                         path=named,
                     )
         return said
+
+
+def _files(source: Path) -> Iterable[Path]:
+    """Return the files of records, those of a folder or a glob too: a link among them may lead elsewhere."""
+    with suppress(OSError, ValueError):  # a name that cannot be: what opens it says so
+        return list(data_files(str(source)))
+    return ()
+
+
+def _is_list(path: Path) -> bool:
+    """Return whether a file is named as a list of labels, links followed; any other may hold records."""
+    try:
+        return all(place.suffix.lower() == ".txt" for place in (path, path.resolve()))
+    except (OSError, RuntimeError):  # a ring of links
+        return False
 
 
 def _words(plan: Any) -> dict[str, Any]:

@@ -32,8 +32,8 @@ _AFTER = "Type it as it is shown: nothing was charged."
 class Job:
     """A publication that is being made, in a thread that outlives the request which began it."""
 
-    def __init__(self, token: str) -> None:
-        self.token, self.step, self.done = token, "preparing", Event()
+    def __init__(self, made: Checked, token: str) -> None:
+        self.made, self.token, self.step, self.done = made, token, "preparing", Event()
         self.failure: tuple[int, dict[str, Any]] | None = (
             None  # in words: an error would keep counts in memory
         )
@@ -113,7 +113,7 @@ class Publishing:
         with self._lock:
             job = self._job
             if job is not None and job.token == token and job.releases is not None and job.done.is_set():
-                once.save(made.publication, job.releases, _target(made))
+                once.save(job.made.publication, job.releases, _target(job.made))
                 job.releases = None
             else:
                 book, _ = self.ledgers.opened(made.publication, read_only=True)
@@ -157,12 +157,14 @@ class Publishing:
                     "already_running",
                     "a release that is paid for could not be written yet. Finish it first.",
                 )
-            job = self._job = Job(token)
+            job = self._job = Job(made, token)
         # No daemon: the process does not end between a charge and the release that it paid for.
-        Thread(target=self._work, args=(made, job), name=PUBLICATION, daemon=False).start()
+        Thread(target=self._work, args=(job,), name=PUBLICATION, daemon=False).start()
         return job
 
-    def _work(self, made: Checked, job: Job) -> None:
+    def _work(self, job: Job) -> None:
+        made = job.made
+
         def step(name: str) -> None:
             job.step = name
 
