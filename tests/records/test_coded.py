@@ -174,7 +174,7 @@ def test_columns_that_are_no_text_are_refused(axis):
     ("make", "words"),
     [
         (lambda: Addresses("10.0.0.1/8", 24), "not a network"),
-        (lambda: Addresses("10.0.0.0/8", 4), "from 8 to 32"),
+        (lambda: Addresses("10.0.0.0/8", 4), "from 8 to 32 bits"),
         (lambda: Addresses("10.0.0.0/8", 33), "from 8 to 32"),
         (lambda: Addresses(7, 24), "a network is text"),
         (lambda: Addresses("10.0.0.0/8", 24.0), "whole number"),
@@ -186,6 +186,10 @@ def test_columns_that_are_no_text_are_refused(axis):
         (lambda: Codes("[AA]"), "twice"),
         (lambda: Codes("é{3}"), "ASCII"),
         (lambda: Codes(5), "pattern"),
+        *(
+            (lambda form=form: Codes(form), "outside brackets")
+            for form in ("[0-9]+", "(A|B)[0-9]", r"\d{3}", "^A$")
+        ),
     ],
 )
 def test_bad_declarations_say_what_to_write(make, words):
@@ -199,3 +203,7 @@ def test_the_longest_codes_are_counted():
     last = pl.DataFrame({"code": [axis.name(axis.n - 1)]})
     cells, tallies = records.count(last, Domain((axis,)), columns="code").held()
     assert (cells.tolist(), tallies.tolist()) == ([axis.n - 1], [1])
+
+
+def test_signs_of_regular_expressions_stand_for_themselves_in_brackets_and_a_point_anywhere():
+    assert Codes("A[+][0-9].").name(3) == "A+3."

@@ -62,7 +62,7 @@ class Addresses:
         object.__setattr__(self, "prefix", as_int(self.prefix, "prefix"))
         if not net.prefixlen <= self.prefix <= net.max_prefixlen:
             raise UsageError(
-                f"the prefix of a bin in {net} is from {net.prefixlen} to {net.max_prefixlen} digits long, "
+                f"the prefix of a bin in {net} is from {net.prefixlen} to {net.max_prefixlen} bits long, "
                 f"not {self.prefix}."
             )
         if self.n > MOST_BINS:
@@ -87,12 +87,12 @@ class Addresses:
 
     @property
     def length(self) -> int:
-        """How many digits of an address the whole network shares."""
+        """How many bits of an address the whole network shares."""
         return self._net.prefixlen
 
     @property
     def bits(self) -> int:
-        """How many binary digits an address has."""
+        """How many bits an address has."""
         return self._net.max_prefixlen
 
     @property

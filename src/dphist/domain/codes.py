@@ -18,6 +18,7 @@ from dphist.errors import UsageError
 _PLACE = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]{}]))(?:\{([1-9][0-9]?)\})?")
 _MOST_PLACES = 64  # each is a part of the query; of 2**62 codes no more places can differ
 _SUCH = "such as [A-Z0-9]{11}, or [A-Z][0-9]{2} for the first characters of ICD-10"
+_REGULAR = "*+?|()^$\\"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Codes:
 
     Args:
         pattern: for each place the characters that can stand there, in brackets, with ranges such as A-Z; a
-            number in braces repeats it. A single character outside brackets stands for itself.
+            number in braces repeats it. A letter, digit or - outside brackets stands for itself.
     """
 
     kind: ClassVar[str] = "codes"
@@ -59,7 +60,7 @@ class Codes:
                 )
             if len(found) > _MOST_PLACES:
                 break  # too many, however many they are
-            found += [_characters(place[1]) if place[1] else _plain(place[2])] * int(place[3] or 1)
+            found += [_characters(place[1]) if place[1] else _outside(place[2])] * int(place[3] or 1)
             at = place.end()
         return tuple(found)
 
@@ -117,6 +118,16 @@ class Codes:
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "pattern": self.pattern}
+
+
+def _outside(character: str) -> str:
+    """Return a character that stands for itself; those that mean something in regular expressions do not."""
+    if character in _REGULAR:
+        raise UsageError(
+            f"{character} outside brackets is no repetition or choice here: codes have one fixed length. "
+            f"Repeat a place by a number in braces, {_SUCH}; for the character itself write [{character}]."
+        )
+    return _plain(character)
 
 
 def _plain(character: str) -> str:

@@ -244,7 +244,7 @@ def _integers(given: dict[str, Any], spell: Spell) -> Axis:
 def _addresses(given: dict[str, Any], spell: Spell) -> Axis:
     if "prefix" not in given:
         raise UsageError(
-            f"{spell('addresses')} needs {spell('prefix')}, how many digits of an address a bin shares, such "
+            f"{spell('addresses')} needs {spell('prefix')}, how many bits of an address a bin shares, such "
             f"as {spell('prefix', 24)}."
         )
     return Addresses(given["addresses"], as_int(given["prefix"], spell("prefix")))
