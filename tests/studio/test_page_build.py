@@ -33,7 +33,7 @@ def test_the_build_gives_the_same_file_again(tmp_path):
 
 
 def test_the_page_is_small():
-    assert (STATIC / "app.js").stat().st_size < 60 * 1024
+    assert (STATIC / "app.js").stat().st_size < 60_000
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import dphist
 from dphist.planning import plan_files
 from dphist.privacy.ledger import Ledger
 from studio_browser import NARROW, VIEWS, serving, showing, tab
@@ -301,3 +302,23 @@ def test_keys_go_to_views_and_no_key_spends(browser, studio):
         one.page.wait_for_selector("dialog >> text=No key spends budget")
         one.page.keyboard.press("Escape")
         assert "publish" not in one.sent
+
+
+def test_a_release_of_too_many_bins_is_told_and_the_next_one_opens(browser, tmp_path):
+    dphist.histogram(["A00B1C2D3E4"] * 200, codes="[A-Z0-9]{11}", epsilon=1).save(tmp_path / "codes.json")
+    dphist.from_counts([50, 60, 70], epsilon=1, method="identity").save(tmp_path / "few.json")
+    with showing(tmp_path) as served, tab(browser, served) as one:
+        held = []
+        one.page.route("**/api/files", lambda route: held.append(route))
+        one.page.goto(served.entrance)
+        one.page.wait_for_selector("text=Reading the folder.")
+        while not held:
+            one.page.wait_for_timeout(50)
+        held[0].continue_()
+        one.page.wait_for_selector("text=one release, read only")
+        one.page.evaluate("location.hash = '#explore=codes.json'")
+        one.page.wait_for_selector("text=ask it with dphist query")
+        assert not re.search("Opening the release|Nothing published", one.text())
+        one.page.evaluate("location.hash = '#explore=few.json'")
+        one.page.wait_for_selector("#xread .v")
+        assert "ask it with dphist query" not in one.text()

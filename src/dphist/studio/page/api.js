@@ -1,11 +1,12 @@
 // The only way to the server: POST, JSON, the token of the address as a header.
+import { assign } from './dom.js';
 const given = new URLSearchParams(location.hash.slice(1)).get('token');
 if (given) { sessionStorage.setItem('dphist-token', given); history.replaceState(null, '', location.pathname); }
 
 export class Refusal extends Error {
   constructor(error, status) {
     super(error.message || 'The studio did not understand this.');
-    Object.assign(this, { charged: false }, error, { status });
+    assign(this, { charged: false }, error, { status });
   }
 }
 let tellGone = () => {};
@@ -24,7 +25,7 @@ const ask = async (path, body = {}, signal) => {
 export const post = async (path, body, signal) => (await ask(path, body, signal)).json().catch(gone);
 export const download = async (path, body, name) => {
   const answer = await ask(path, body), given = /filename="([^"]+)"/.exec(answer.headers.get('Content-Disposition'));
-  const a = Object.assign(document.createElement('a'), { href: URL.createObjectURL(await answer.blob()), download: given?.[1] || name });
+  const a = assign(document.createElement('a'), { href: URL.createObjectURL(await answer.blob()), download: given?.[1] || name });
   a.click();
   setTimeout(() => URL.revokeObjectURL(a.href), 1e4);
 };

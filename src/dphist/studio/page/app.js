@@ -1,7 +1,7 @@
 // The frame of the page: addresses, the bar on top, keys, light and dark.
 import { post, whenGone } from './api.js';
-import { $, $$, button, dialog, eps, h, link, note, part, swap, words } from './dom.js';
-import { attempt, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
+import { $, $$, button, closer, dialog, digits, eps, h, link, min, note, part, swap, words } from './dom.js';
+import { attempt, editing, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
 import design from './design.js';
 import foresee from './foresee.js';
 import publish from './publish.js';
@@ -13,7 +13,7 @@ const title = name => name[0].toUpperCase() + name.slice(1);
 
 const arrive = async () => {
   let [next, rest] = location.hash.slice(1).split('=');
-  const reading = S.session.mode === 'view', fits = reading ? ['explore', 'folder'].includes(next) : VIEWS[next] && next !== 'folder' && (S.plan || !['design', 'foresee', 'publish'].includes(next));
+  const reading = !editing(), fits = reading ? ['explore', 'folder'].includes(next) : VIEWS[next] && next !== 'folder' && (S.plan || !['design', 'foresee', 'publish'].includes(next));
   if (!fits) { next = reading ? 'folder' : S.plan ? 'design' : 'start'; rest = ''; }
   const moved = next !== S.view;
   if (moved) { VIEWS[S.view]?.leave?.(); S.trouble = null; }
@@ -44,16 +44,16 @@ const header = () => {
   box.hidden = !p;
   if (!p) return;
   const b = S.session.budget;
-  box.replaceChildren(h('span.minibar', part('k-past', p.spent / p.limit), part(p.over ? 'k-bad' : 'k-plan', Math.min(p.plan, p.left) / p.limit)), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : +p.after.toPrecision(4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
+  box.replaceChildren(h('span.minibar', part('k-past', p.spent / p.limit), part(p.over ? 'k-bad' : 'k-plan', min(p.plan, p.left) / p.limit)), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : digits(p.after, 4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
 };
-const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', button('Close', () => close(), '', { autofocus: true }))]);
+const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', closer('Close', close))]);
 let g = 0;
 addEventListener('keydown', event => {
   if (event.target.matches('input,select,textarea') || $('dialog') || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === '?') keys();
   const to = Date.now() - g < 1500 && NAV.find(v => v[0] === event.key);
   g = event.key === 'g' ? Date.now() : 0;
-  if (to && S.session.mode === 'edit') go(to);
+  if (to && editing()) go(to);
 });
 
 const begin = async () => {
@@ -68,7 +68,7 @@ const begin = async () => {
   try { await loadSession(); } catch (error) {
     return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? 'This page needs the address that the studio printed, with its token.' : error.message })));
   }
-  if (S.session.mode === 'edit' && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
+  if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
   addEventListener('hashchange', arrive);
   addEventListener('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
   let wide = innerWidth, resized;

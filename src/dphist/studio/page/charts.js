@@ -1,8 +1,8 @@
 // Drawing and nothing else: every number was computed by the server. Handles are sliders, for keys and pointers.
-import { count, h, rough, s } from './dom.js';
+import { abs, attributes, ceil, count, digits, floor, h, keysOf, log, max, min, rough, round, s } from './dom.js';
 
 const frame = (box, height, label, role = 'img') => {
-  const width = Math.max(240, box.clientWidth), svg = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role, aria: label });
+  const width = max(240, box.clientWidth), svg = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role, aria: label });
   box.replaceChildren(svg);
   return [svg, width];
 };
@@ -11,16 +11,16 @@ const rule = (x1, x2, y1, y2, cls) => s('line', { x1, x2, y1, y2, class: cls });
 const curve = (d, cls) => s('path', { d, class: cls });
 const area = (x, y, width, height, cls, rx) => s('rect', { x, y, width, height, class: cls, rx });
 const spot = (cx, cy, r, cls) => s('circle', { cx, cy, r, class: cls });
-const clamp = (v, a, b) => Math.max(a, Math.min(b, v)), log = Math.log;
-const least = values => values.reduce((a, b) => Math.min(a, b), Infinity);
-export const most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
+const clamp = (v, a, b) => max(a, min(b, v));
+const least = values => values.reduce((a, b) => min(a, b), Infinity);
+export const most = values => values.reduce((a, b) => max(a, b), -Infinity);
 const join = points => points.map(([x, y], i) => `${i ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`).join('');
 // Of more than two bins a pixel, only the least and the most of each pixel are drawn.
 const thin = (values, room) => {
   const n = values.length;
   if (n <= 2 * room) return values.map((v, i) => [i, v]);
-  return Array.from({ length: Math.floor(room) }, (_, p) => {
-    const a = Math.floor(p * n / room), part = values.slice(a, Math.max(a + 1, Math.floor((p + 1) * n / room)));
+  return Array.from({ length: floor(room) }, (_, p) => {
+    const a = floor(p * n / room), part = values.slice(a, max(a + 1, floor((p + 1) * n / room)));
     return [a + part.indexOf(least(part)), a + part.indexOf(most(part))].sort((i, j) => i - j).map(i => [i, values[i]]);
   }).flat();
 };
@@ -28,20 +28,20 @@ const lines = (values, x, y, room) => join(values.length * 6 < room ? corners(va
 const corners = (values, x, y, room) => values.length > room ? thin(values, room).map(([i, v]) => [x(i + 0.5), y(v)]) : values.flatMap((v, i) => [[x(i), y(v)], [x(i + 1), y(v)]]);
 const band = (low, high, x, y, room, cls = 'band') => curve(join([...corners(high, x, y, room), ...corners(low, x, y, room).reverse()]) + 'Z', cls);
 
-const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** Math.floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
-const short = v => Math.abs(v) >= 1e6 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (+v.toPrecision(6)).toLocaleString('en').replace('-', '−');
-const isLog = e => e[0] > 0 && e.length > 3 && Math.abs(e[1] / e[0] / (e.at(-1) / e.at(-2)) - 1) < 1e-6;
+const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
+const short = v => abs(v) >= 1e6 || (v && abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (digits(v, 6)).toLocaleString('en').replace('-', '−');
+const isLog = e => e[0] > 0 && e.length > 3 && abs(e[1] / e[0] / (e.at(-1) / e.at(-2)) - 1) < 1e-6;
 // Where the marks of an axis stand, in bins from the left, and what is written there.
 const ticks = (axis, width) => {
-  const { n, kind, edges: e } = axis, room = Math.max(2, Math.floor(width / 76)), out = [];
+  const { n, kind, edges: e } = axis, room = max(2, floor(width / 76)), out = [];
   if (e && (kind === 'integers' || kind === 'regular')) {
-    const a = e[0], span = e.at(-1) - a, half = kind === 'integers' ? 0.5 : 0, step = Math.max(nice(span, room), 2 * half), whole = e.length === n + 1;
-    for (let v = Math.ceil(a / step) * step; whole && v <= e.at(-1) - 2 * half + 1e-9 * span; v += step) out.push([(v - a + half) / span * n, short(+v.toPrecision(12))]);
+    const a = e[0], span = e.at(-1) - a, half = kind === 'integers' ? 0.5 : 0, step = max(nice(span, room), 2 * half), whole = e.length === n + 1;
+    for (let v = ceil(a / step) * step; whole && v <= e.at(-1) - 2 * half + 1e-9 * span; v += step) out.push([(v - a + half) / span * n, short(digits(v, 12))]);
   } else if (e && kind === 'variable' && isLog(e)) {
     const a = Math.log10(e[0]), b = Math.log10(e.at(-1));
-    for (let p = Math.ceil(a - 1e-9); p <= b + 1e-9; p += Math.max(1, Math.ceil((b - a) / room))) out.push([(p - a) / (b - a) * n, short(10 ** p)]);
+    for (let p = ceil(a - 1e-9); p <= b + 1e-9; p += max(1, ceil((b - a) / room))) out.push([(p - a) / (b - a) * n, short(10 ** p)]);
   }
-  const by = Math.ceil(n / room), letters = Math.max(5, Math.floor(width / Math.min(room, n) / 7));
+  const by = ceil(n / room), letters = max(5, floor(width / min(room, n) / 7));
   if (out.length < 2) for (let i = out.length = 0; i < n; i += by) { const name = String(axis.names?.[i] ?? i + 1); out.push([i + 0.5, name.length > letters ? name.slice(0, letters - 1) + '…' : name]); }
   return out;
 };
@@ -53,7 +53,7 @@ const across = (svg, x, axis, width, height, m) => {
 };
 const upwards = (svg, y, lo, top, width, m, show = count) => {
   const step = nice(top - lo, 4);
-  for (let v = Math.ceil(lo / step) * step; v <= top; v += step) { const zero = Math.abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
+  for (let v = ceil(lo / step) * step; v <= top; v += step) { const zero = abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
 };
 const slider = (props, keys, move, ...children) => s('g', { tabindex: 0, role: 'slider', onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } }, ...props }, children);
 export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
@@ -75,10 +75,10 @@ const brush = (box, svg, o) => {
     area(-12, top, 24, bottom - top, 'hit'), rule(0, 0, top, bottom, 'lp'), area(-4, (top + bottom) / 2 - 13, 8, 26, 'grip2', 4)));
   const set = range => {
     [a, b] = range;
-    shade.setAttribute('x', x(a)); shade.setAttribute('width', x(b + 1) - x(a));
-    grips.forEach((g, i) => { g.setAttribute('transform', `translate(${x(i ? b + 1 : a)} 0)`); g.setAttribute('aria-valuenow', i ? b : a); g.setAttribute('aria-valuetext', o.names(i ? b : a)); });
+    attributes(shade, { x: x(a), width: x(b + 1) - x(a) });
+    grips.forEach((g, i) => attributes(g, { transform: `translate(${x(i ? b + 1 : a)} 0)`, 'aria-valuenow': i ? b : a, 'aria-valuetext': o.names(i ? b : a) }));
   };
-  const bin = e => { const r = box.getBoundingClientRect(); return clamp(Math.floor(((e.clientX - r.left) * box.clientWidth / r.width - left) / (right - left) * n), 0, n - 1); };
+  const bin = e => { const r = box.getBoundingClientRect(); return clamp(floor(((e.clientX - r.left) * box.clientWidth / r.width - left) / (right - left) * n), 0, n - 1); };
   drag(hit, (e, start) => tell([bin(start), bin(e)].sort((p, q) => p - q)), end);
   grips.forEach((g, i) => drag(g, e => one(i, bin(e)), end));
   svg.append(shade, hit, ...grips);
@@ -88,22 +88,22 @@ const brush = (box, svg, o) => {
 export const histogram = (box, o) => {
   const height = box.clientWidth < 480 ? 250 : o.height || 290, m = { l: 54, r: 10, t: 12, b: 36 }, [svg, width] = frame(box, height, o.label, 'group');
   const n = o.values.length, room = width - m.l - m.r, all = [o.values, ...(o.draws || []), ...(o.band || []), ...(o.other ? [o.other] : [])];
-  const lo = o.draw ? 0 : Math.min(0, ...all.map(least)), top = o.top || Math.max(1e-9, ...all.map(most)) * 1.06;
+  const lo = o.draw ? 0 : min(0, ...all.map(least)), top = o.top || max(1e-9, ...all.map(most)) * 1.06;
   const x = i => m.l + room * i / n, y = v => height - m.b - (height - m.t - m.b) * (v - lo) / (top - lo);
   upwards(svg, y, lo, top, width, m);
   across(svg, x, o.axis, width, height, m);
-  const bars = o.axis.kind === 'categories' && n < room / 5, gap = bars && Math.min(8, room / n / 8), own = curve(join(corners(o.values, x, y, room)), o.draws ? 'guess' : 'own');
+  const bars = o.axis.kind === 'categories' && n < room / 5, gap = bars && min(8, room / n / 8), own = curve(join(corners(o.values, x, y, room)), o.draws ? 'guess' : 'own');
   if (o.band && !bars) svg.append(band(...o.band, x, y, room));
   for (const one of o.draws || []) svg.append(curve(lines(one, x, y, room), o.draws.length > 1 ? 'draw faint' : 'draw'));
-  if (bars) o.values.forEach((v, i) => svg.append(area(x(i) + gap, Math.min(y(v), y(0)), x(1) - x(0) - 2 * gap, Math.abs(y(v) - y(0)), o.draws ? 'frame' : 'pole'), ...(o.band ? [rule(x(i + 0.5), x(i + 0.5), y(o.band[0][i]), y(o.band[1][i]), 'whisker')] : [])));
+  if (bars) o.values.forEach((v, i) => svg.append(area(x(i) + gap, min(y(v), y(0)), x(1) - x(0) - 2 * gap, abs(y(v) - y(0)), o.draws ? 'frame' : 'pole'), ...(o.band ? [rule(x(i + 0.5), x(i + 0.5), y(o.band[0][i]), y(o.band[1][i]), 'whisker')] : [])));
   if (o.other) svg.append(curve(join(corners(o.other, x, y, room)), 'other'));
   if (!bars || o.draw) svg.append(own);
   if (!o.draw) return o.range && brush(box, svg, { n, left: m.l, right: width - m.r, top: m.t, bottom: height - m.b, ...o });
   const hit = area(m.l, m.t, room, height - m.t - m.b, 'cross still');
   let last = null;
   drag(hit, e => {
-    const r = box.getBoundingClientRect(), i = clamp(Math.floor((e.clientX - r.left - m.l) / room * n), 0, n - 1), v = clamp((height - m.b - (e.clientY - r.top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = Math.max(1, Math.abs(i - j));
-    for (let k = 0; k <= d; k++) o.values[Math.round(j + (i - j) * k / d)] = w + (v - w) * k / d;
+    const r = box.getBoundingClientRect(), i = clamp(floor((e.clientX - r.left - m.l) / room * n), 0, n - 1), v = clamp((height - m.b - (e.clientY - r.top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = max(1, abs(i - j));
+    for (let k = 0; k <= d; k++) o.values[round(j + (i - j) * k / d)] = w + (v - w) * k / d;
     last = [i, v];
     own.setAttribute('d', join(corners(o.values, x, y, room)));
   }, () => { last = null; o.draw(); });
@@ -112,14 +112,14 @@ export const histogram = (box, o) => {
 // What each bin is off, alone and magnified.
 export const strip = (box, o) => {
   const height = 90, m = { l: 54, r: 10 }, [svg, width] = frame(box, height, o.label), off = list => list.map((v, i) => v - o.values[i]);
-  const draws = o.draws.map(off), ends = o.band?.map(off), top = Math.max(1e-9, ...[...draws, ...(ends || [])].map(one => Math.max(most(one), -least(one))));
+  const draws = o.draws.map(off), ends = o.band?.map(off), top = max(1e-9, ...[...draws, ...(ends || [])].map(one => max(most(one), -least(one))));
   const room = width - m.l - m.r, x = i => m.l + room * i / o.values.length, y = v => height / 2 - (height / 2 - 8) * v / top;
   if (ends) svg.append(band(...ends, x, y, room, 'soft'));
   svg.append(rule(m.l, width - m.r, y(0), y(0), 'l2'), ...[top, 0, -top].map(v => text(m.l - 8, y(v) + 4, (v > 0 ? '+' : '') + rough(v), 'end')), ...draws.map(one => curve(lines(one, x, y, room), draws.length > 1 ? 'draw faint' : 'draw')));
 };
 // Small pictures on one scale.
 export const multiples = (box, o) => {
-  const w = 150, t = 86, top = 1.05 * Math.max(1e-9, ...o.draws.map(most)), lo = Math.min(0, ...o.draws.map(least)), y = v => t - 3 - (t - 6) * (v - lo) / (top - lo);
+  const w = 150, t = 86, top = 1.05 * max(1e-9, ...o.draws.map(most)), lo = min(0, ...o.draws.map(least)), y = v => t - 3 - (t - 6) * (v - lo) / (top - lo);
   box.replaceChildren(h('div.multi', o.draws.map((one, i) => {
     const x = k => w * k / one.length, svg = s('svg', { viewBox: `0 0 ${w} ${t}`, role: 'img', aria: o.names ? o.names(i) : `simulated release ${i + 1} of ${o.draws.length}` }, o.band && band(...o.band, x, y, w, 'soft'), rule(0, w, y(0), y(0), 'l2'), curve(lines(one, x, y, w), 'draw'));
     return o.pick ? h('button.small', { onclick: () => o.pick(i), k: 'multi' + i, 'aria-pressed': String(i === o.chosen) }, svg, h('span', o.names(i))) : svg;
@@ -145,15 +145,15 @@ export const crossing = (curves, own) => {
 export const errors = (box, o) => {
   const height = box.clientWidth < 480 ? 280 : 330, m = { l: 54, r: 78, t: 20, b: 40 }, [svg, width] = frame(box, height, o.label, 'group'), own = o.curves[o.own] || [], [e0, e1] = o.ends;
   const inside = e => e >= e0 * 0.999 && e <= e1 * 1.001, at = (p, e) => between(p, e) / (o.ratio ? between(own, e) : 1);
-  const near = n => between(o.curves[n], o.epsilon) || Infinity, names = [o.own, ...Object.keys(o.curves).filter(n => n !== o.own).sort((a, b) => near(a) - near(b))].filter(n => o.curves[n]?.length).slice(0, 6);
+  const near = n => between(o.curves[n], o.epsilon) || Infinity, names = [o.own, ...keysOf(o.curves).filter(n => n !== o.own).sort((a, b) => near(a) - near(b))].filter(n => o.curves[n]?.length).slice(0, 6);
   const paths = names.map(n => [n, o.curves[n].map(p => [p[0], at(o.curves[n], p[0])]).filter(p => inside(p[0]) && p[1] > 0)]).filter(p => p[1].length);
   const ys = [...paths.flatMap(([, p]) => p.map(q => q[1])), ...(o.ratio ? [1] : o.error > 0 ? [o.error] : [])];
   if (!paths.length) return void svg.append(text(width / 2, height / 2, 'No curves'));
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
-  if (o.left < e1) { const from = x(Math.max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
+  if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
-  for (const v of (o.ratio ? [0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50] : tens(wide ? [1] : [1, 2, 5])).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(+v.toPrecision(1)) : count(v), 'end'));
-  for (const e of tens([1, 2, 5]).map(v => +v.toPrecision(1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, String(e)));
+  for (const v of (o.ratio ? [0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50] : tens(wide ? [1] : [1, 2, 5])).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(digits(v, 1)) : count(v), 'end'));
+  for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, String(e)));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
   const labels = paths.map(([name, points], k) => {
     const ink = name === o.own ? 0 : 1 + (k - 1) % 5;
@@ -181,9 +181,9 @@ export const errors = (box, o) => {
 
 // The declared bins, to scale.
 export const ruler = axis => {
-  const wide = innerWidth > 640 ? 640 : 320, { n, edges: e } = axis, uneven = axis.kind === 'variable' && e?.length === n + 1 && !isLog(e), shown = Math.min(n, 400), at = i => wide * (uneven ? (e[i] - e[0]) / (e[n] - e[0]) : i / n);
+  const wide = innerWidth > 640 ? 640 : 320, { n, edges: e } = axis, uneven = axis.kind === 'variable' && e?.length === n + 1 && !isLog(e), shown = min(n, 400), at = i => wide * (uneven ? (e[i] - e[0]) / (e[n] - e[0]) : i / n);
   const svg = s('svg', { viewBox: `-14 0 ${wide + 28} 42`, width: '100%', role: 'img', aria: `The ${n} declared bins, drawn to scale` }, area(0, 2, wide, 20, 'soft'));
-  for (let k = 0; k <= shown; k++) { const p = at(Math.round(k * n / shown)); svg.append(rule(p, p, 9, 22, 'le faint')); }
+  for (let k = 0; k <= shown; k++) { const p = at(round(k * n / shown)); svg.append(rule(p, p, 9, 22, 'le faint')); }
   let end = -20;
   for (const [i, name] of uneven ? e.map((v, i) => [i, short(v)]) : ticks(axis, wide)) {
     const p = uneven ? at(i) : wide * i / n, half = name.length * 3.5;
@@ -193,16 +193,16 @@ export const ruler = axis => {
   return svg;
 };
 export const spark = values => {
-  const bars = values.length < 20, top = Math.max(1e-9, most(values)), up = values.map(v => Math.max(0, v));
-  return s('svg', { width: 120, height: 26, viewBox: '0 0 120 26', 'aria-hidden': 'true' }, curve(bars ? up.map((v, i) => `M${3 + i * 114 / Math.max(1, up.length - 1)} 25V${25 - 22 * v / top}`).join('') : lines(up, i => 120 * i / up.length, v => 24 - 22 * v / top, 120), bars ? 'draw fat' : 'draw'));
+  const bars = values.length < 20, top = max(1e-9, most(values)), up = values.map(v => max(0, v));
+  return s('svg', { width: 120, height: 26, viewBox: '0 0 120 26', 'aria-hidden': 'true' }, curve(bars ? up.map((v, i) => `M${3 + i * 114 / max(1, up.length - 1)} 25V${25 - 22 * v / top}`).join('') : lines(up, i => 120 * i / up.length, v => 24 - 22 * v / top, 120), bars ? 'draw fat' : 'draw'));
 };
 // Epsilon spent over time, against the limit.
 export const spending = (box, o) => {
-  const height = 260, m = { l: 40, r: 14, t: 18, b: 30 }, [svg, width] = frame(box, height, o.label), t0 = o.points[0][0], span = Math.max(6e4, o.until - t0), t1 = t0 + 1.07 * span, last = o.points.at(-1)[1];
-  const top = 1.1 * Math.max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
+  const height = 260, m = { l: 40, r: 14, t: 18, b: 30 }, [svg, width] = frame(box, height, o.label), t0 = o.points[0][0], span = max(6e4, o.until - t0), t1 = t0 + 1.07 * span, last = o.points.at(-1)[1];
+  const top = 1.1 * max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
   const stairs = points => points.map(([t, v], i) => `${i ? 'H' : 'M'}${x(t)}${i ? 'V' : ' '}${y(v)}`).join('');
-  upwards(svg, y, 0, top, width, m, v => String(+v.toPrecision(3)));
-  const parts = span < 6e5 ? 1 : Math.max(2, Math.floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
+  upwards(svg, y, 0, top, width, m, v => String(digits(v, 3)));
+  const parts = span < 6e5 ? 1 : max(2, floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
   for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : '' : 'start')); }
   if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'cap'), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', 'tbad'));
   const d = `${stairs([[t0, 0], ...o.points])}H${x(o.until)}`;

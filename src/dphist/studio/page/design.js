@@ -1,11 +1,11 @@
 // Design: sentences with holes that make the plan file.
 import { post } from './api.js';
 import { ARROWS, drag, ruler } from './charts.js';
-import { ask, button, choice, copy, count, dialog, eps, h, head, link, number, select, words } from './dom.js';
-import { attempt, change, go, redraw, S, save } from './state.js';
+import { ask, assign, attributes, button, choice, closer, copy, count, dialog, eps, h, head, keysOf, link, max, min, number, round, select, words } from './dom.js';
+import { attempt, change, go, histogramNames, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 
-export const swatch = name => h('span.swatch.ink' + Math.max(0, Object.keys(S.plan?.histograms || {}).indexOf(name)) % 6);
+export const swatch = name => h('span.swatch.ink' + max(0, keysOf(S.plan?.histograms || {}).indexOf(name)) % 6);
 export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', !S.base ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
   S.dirty && link('Save', () => save()), link('Open a plan', pickPlan), link('Save as', async () => { const path = await ask('Save the plan as', S.path, 'Save'); if (path) save(path.replace(/(\.toml)?$/, '.toml')); }));
 
@@ -16,7 +16,7 @@ const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', 
 const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad ? 'true' : '', oninput: e => change(() => set(e.target.value)) });
 const pick = (k, options, value, aria, set, cls = '.f') => select(cls, k, aria, options, value || '', v => change(() => set(v), 0));
 const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, set);
-const labels = (k, value, aria, set) => h('textarea.f', { rows: Math.min(7, Math.max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
+const labels = (k, value, aria, set) => h('textarea.f', { rows: min(7, max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
 
 // The kinds of bins: the words of the plan file, and the holes of the sentence.
 const KINDS = { whole: 'Whole numbers', equal: 'Equal widths', log: 'Log scale', time: 'Time', labels: 'Labels', edges: 'Own edges' };
@@ -45,7 +45,7 @@ const axis = (name, one, p) => {
     h('p.say', p ? 'and by ' : 'Count records by ', column(`${name}.${p}column`, one[p + 'column'], 'Column', v => { one[p + 'column'] = v; }), fields(name, one, p)),
     drawn && (drawn.kind === 'categories' ? h('div.chips', drawn.names.slice(0, 12).map(t => h('span.chip', t)), drawn.n > 12 && h('span.chip', count(drawn.n - 12) + ' more')) : ruler(drawn))];
 };
-const drop = (one, test) => change(() => { for (const key of Object.keys(one)) if (test(key)) delete one[key]; }, 0);
+const drop = (one, test) => change(() => { for (const key of keysOf(one)) if (test(key)) delete one[key]; }, 0);
 const card = name => {
   const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], faults = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
   return h('div.hcard' + (isOpen ? '.open' : ''),
@@ -57,9 +57,9 @@ const card = name => {
       why(faults),
       h('p.small', 'Records outside the bins are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', 'Records outside the bins', v => { one.outside = v; })),
       h('p.hint', words('bounds'), link('I do not know the range', () => look(one))),
-      h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; delete one.workload; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => Object.assign(one, { by: other, groups: [] }), 0))],
+      h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; delete one.workload; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => assign(one, { by: other, groups: [] }), 0))],
         link('Rename', async () => { const next = await ask('Rename ' + name, name, 'Rename'); if (next && !(next in S.plan.histograms)) { open = next; change(plan => { plan.histograms = Object.fromEntries(Object.entries(plan.histograms).map(([key, v]) => [key === name ? next : key, v])); }, 0); } }),
-        Object.keys(S.plan.histograms).length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
+        histogramNames().length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
       advanced(name, one, info)));
 };
 const advanced = (name, one, info) => {
@@ -72,26 +72,26 @@ const advanced = (name, one, info) => {
 };
 const look = one => dialog('A small paid look', close => {
   const text = `dphist bounds ${S.plan.data} --column ${one.column} --epsilon 0.05 --ledger ${S.plan.ledger}`;
-  return [h('p.small', words('look')), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), button('Close', () => close(), '', { autofocus: true }))];
+  return [h('p.small', words('look')), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), closer('Close', close))];
 }, true);
 
 const even = plan => { for (const one of Object.values(plan.histograms)) delete one.share; };
 const shares = () => {
-  const names = Object.keys(S.plan.histograms), parts = names.map(n => Math.round(100 * number(S.check?.histograms?.[n]?.share ?? 0)));
+  const names = histogramNames(), parts = names.map(n => round(100 * number(S.check?.histograms?.[n]?.share ?? 0)));
   if (names.length < 2 || parts.some(p => !p)) return null;
   const bar = h('div.sharebar', { role: 'group', aria: 'Shares of epsilon' }), rest = parts.slice(0, -1).reduce((a, b) => a + b, 0);
   parts[parts.length - 1] = 100 - rest;
-  const move = (i, d) => { const by = Math.max(1 - parts[i], Math.min(parts[i + 1] - 1, d)); parts[i] += by; parts[i + 1] -= by; paint(); change(plan => names.forEach((n, j) => { plan.histograms[n].share = String(parts[j] / 100); })); };
+  const move = (i, d) => { const by = max(1 - parts[i], min(parts[i + 1] - 1, d)); parts[i] += by; parts[i + 1] -= by; paint(); change(plan => names.forEach((n, j) => { plan.histograms[n].share = String(parts[j] / 100); })); };
   const cells = names.map((n, i) => {
     const cell = h(`div.ink${i % 6}${open === n ? '.on' : ''}`, h('span'));
     if (i === names.length - 1) return cell;
     const grip = h('span.grip', { tabindex: 0, role: 'slider', k: 'share' + i, aria: `Boundary between ${n} and ${names[i + 1]}`, 'aria-valuemin': 1, 'aria-valuemax': 99, onkeydown: e => { const d = ARROWS[e.key]; if (d) { e.preventDefault(); move(i, d); } } });
     let from;
-    drag(grip, (e, start) => { if (e === start) from = parts[i]; move(i, from + Math.round(100 * (e.clientX - start.clientX) / bar.clientWidth) - parts[i]); });
+    drag(grip, (e, start) => { if (e === start) from = parts[i]; move(i, from + round(100 * (e.clientX - start.clientX) / bar.clientWidth) - parts[i]); });
     cell.append(grip);
     return cell;
   });
-  const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; cell.children[1]?.setAttribute('aria-valuenow', parts[i]); cell.children[1]?.setAttribute('aria-valuetext', `${names[i]} ${parts[i]} percent`); });
+  const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; if (cell.children[1]) attributes(cell.children[1], { 'aria-valuenow': parts[i], 'aria-valuetext': `${names[i]} ${parts[i]} percent` }); });
   bar.append(...cells);
   paint();
   return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }); change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
@@ -115,7 +115,7 @@ const add = names => {
 
 export default {
   view() {
-    const { plan } = S, all = Object.values(plan.histograms), names = Object.keys(plan.histograms), k = all[0]?.max_contributions ?? 1, block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
+    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
     if (open === undefined || (open && !names.includes(open))) open = names[0];
     return [head(crumb(), 'What do you want to count?', words('lede-design'), button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
       h('div.cols.plan', h('div',

@@ -1,4 +1,6 @@
 // Elements, numbers and small pieces. A text enters the page as a text node, never as HTML.
+// Short names of what is called everywhere.
+export const { abs, ceil, floor, log, max, min, round } = Math, { assign, keys: keysOf } = Object;
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -24,6 +26,7 @@ export const h = (what, ...rest) => {
   node.spellcheck = false;
   return build(node, rest);
 };
+export const attributes = (node, props) => build(node, [props]);
 export const s = (tag, ...rest) => build(document.createElementNS('http://www.w3.org/2000/svg', tag), rest);
 
 export const icon = (name, cls = '') => s('svg', { class: 'ic ' + cls, viewBox: '0 0 24 24', 'aria-hidden': 'true' }, s('use', { href: '#i-' + name }));
@@ -36,9 +39,11 @@ export const words = (name, values) => {
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
+export const closer = (text, close) => button(text, () => close(), '', { autofocus: true });
 export const part = (kind, share) => share > 0 && h('i.' + kind, { css: { width: 100 * share + '%' } });
 export const panel = (title, ...children) => h('section.panel.pad', title && h('h2', title), ...children);
 export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length > 0 && h('div.row', ...actions));
+export const scroll = (aria, more, ...children) => h('div.scroll', { tabindex: 0, role: 'region', aria, ...more }, ...children);
 export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));
 
 export const select = (cls, k, aria, options, value, set) => h('select' + cls, { k, aria, onchange: e => set(e.target.value) }, options.map(([v, text = v]) => h('option', { value: v, selected: v === value }, text)));
@@ -50,7 +55,7 @@ export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (t
 
 // Replaces the children of a node and draws its charts; focus, caret and what is being typed stay.
 export const swap = (node, draw, ...children) => {
-  const was = node.contains(document.activeElement) ? document.activeElement : null;
+  const at = focused(), was = node.contains(at) ? at : null;
   node.replaceChildren(...children.flat(Infinity).filter(real));
   draw?.();
   const now = was?.dataset.k && $$('[data-k]', node).find(one => one.dataset.k === was.dataset.k);
@@ -60,6 +65,7 @@ export const swap = (node, draw, ...children) => {
   now.value = was.value;
   now.setSelectionRange?.(was.selectionStart, was.selectionEnd);
 };
+export const focused = () => document.activeElement;
 export const toast = text => { const box = h('div.toast', { role: 'status' }, text); document.body.append(box); setTimeout(() => box.remove(), 2600); };
 let saying;
 export const say = text => { clearTimeout(saying); saying = setTimeout(() => { $('#live').textContent = text; }, 400); };
@@ -79,11 +85,12 @@ export const ask = (title, value, yes) => dialog(title, close => {
 export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast('Copying was not allowed: select the text.'));
 
 const known = n => typeof n === 'number' && isFinite(n), minus = text => text.replace('-', '−').replace(/^−0$/, '0');
-export const count = n => known(n) ? minus(Math.round(n).toLocaleString('en')) : '–';
-export const rough = n => !known(n) ? '–' : Math.abs(n) >= 10 ? count(+n.toPrecision(Math.abs(n) >= 1000 ? 3 : 2 + (Math.abs(n) >= 100))) : minus(String(+n.toPrecision(2)));
+export const digits = (n, many) => +n.toPrecision(many);
+export const count = n => known(n) ? minus(round(n).toLocaleString('en')) : '–';
+export const rough = n => !known(n) ? '–' : abs(n) >= 10 ? count(digits(n, abs(n) >= 1000 ? 3 : 2 + (abs(n) >= 100))) : minus(String(digits(n, 2)));
 // Exact numbers come as texts ("0.5", "1/3"): `number` is for drawing only.
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
-export const eps = text => { const v = number(text), short = +v.toPrecision(6); return Math.abs(v - short) < 1e-12 ? String(short) : '≈ ' + +v.toPrecision(3); };
+export const eps = text => { const v = number(text), short = digits(v, 6); return abs(v - short) < 1e-12 ? String(short) : '≈ ' + digits(v, 3); };
 export const percent = x => known(x) ? minus((100 * x).toFixed(x > 0.1 ? 0 : 1)) + ' %' : '–';
 export const few = (n, one, many = one + 's') => ('no one two three four five six'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

@@ -1,23 +1,21 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, post } from './api.js';
 import { histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, ask, button, choice, count, day, eps, few, h, head, link, note, panel, percent, rough, say, select, table, toast, words } from './dom.js';
-import { attempt, go, redraw, S } from './state.js';
+import { $, ask, attributes, button, choice, count, day, digits, eps, few, floor, h, head, link, max, note, panel, percent, rough, say, scroll, select, table, toast, words } from './dom.js';
+import { attempt, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
 let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
 export const makeReport = paths => attempt(async () => { const made = await post('report', { paths, title: null, level: 0.95 }); toast('Saved as ' + made.path); await download('release/export', { path: made.path, format: 'html' }, 'report.html'); });
 const load = (path, which = null) => attempt(async () => {
-  loading = true;
   it = await post('release/open', { path, group: which, level: 0.95 });
   group = which;
   const n = it.axes[0].n;
   second = [0, (it.axes[1]?.n ?? 1) - 1];
-  range = [Math.floor(n * 0.3), Math.max(Math.floor(n * 0.3), Math.floor(n * 0.5) - 1)];
+  range = [floor(n * 0.3), max(floor(n * 0.3), floor(n * 0.5) - 1)];
   other = answer = null;
   more = 200;
   if (!it.joint?.low?.some(v => v !== null)) joint = false;
-  loading = false;
   redraw();
   await query();
 });
@@ -34,13 +32,13 @@ const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range) + (it.axes[1] ? ', ' + spanned(it.axes[1], ...second) : '');
-  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map((q, i) => item(['A quarter is', 'Half is', 'Three quarters are'][i] + ' below', q.spelled?.[0] || (q.value === null ? 'not known' : String(+q.value.toPrecision(3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
+  box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map((q, i) => item(['A quarter is', 'Half is', 'Three quarters are'][i] + ' below', q.spelled?.[0] || (q.value === null ? 'not known' : String(digits(q.value, 3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
 const rows = () => {
   const e = joint ? it.joint : it.each, [a, b] = range, [c, d] = second, y = it.axes[1];
-  return table('', it.values.slice(0, more).map((v, i) => { const x = y ? Math.floor(i / y.n) : i; return h('tr' + (x >= a && x <= b && (!y || (i % y.n >= c && i % y.n <= d)) ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
+  return table('', it.values.slice(0, more).map((v, i) => { const x = y ? floor(i / y.n) : i; return h('tr' + (x >= a && x <= b && (!y || (i % y.n >= c && i % y.n <= d)) ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
     [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>~Presentable']);
 };
 const shown = () => { const row = $('#tab tr.sel'); if (row) $('#tab').scrollTop = row.offsetTop - 70; };
@@ -57,28 +55,28 @@ const picture = async box => {
   await window.vegaEmbed(box, shown, { ast: true, renderer: 'svg', actions: false, defaultStyle: false, tooltip: false });
   const svg = $('svg', box);
   for (const one of [svg, ...svg.querySelectorAll('[role],[aria-label],[aria-roledescription]')]) for (const name of ['role', 'aria-label', 'aria-roledescription']) one.removeAttribute(name);
-  svg.setAttribute('role', 'img');
-  svg.setAttribute('aria-label', spec.description || it.title);
+  attributes(svg, { role: 'img', aria: spec.description || it.title });
 };
+const FREE = 'Questions to a release cost nothing.';
 const heading = () => {
   const p = it.publication, n = p?.histograms?.length, unit = it.unit || 'one record';
-  return p && n > 1 ? `One of ${few(n, 'histogram')} that together protect ${unit} with epsilon ${eps(p.epsilon)}. Questions to a release cost nothing.` : `It protects ${unit} with epsilon ${eps(p?.epsilon ?? it.epsilon)}. Questions to a release cost nothing.`;
+  return `${n > 1 ? `One of ${few(n, 'histogram')} that together protect` : 'It protects'} ${unit} with epsilon ${eps(p?.epsilon ?? it.epsilon)}. ${FREE}`;
 };
 export default {
   async enter(path) {
     if (!path && !it) path = (await releases())[0]?.path;
-    if (path && it?.path !== path) { it = null; loading = true; redraw(); await load(path); loading = false; } else if (it) query();
+    if (path && it?.path !== path) { it = S.trouble = null; loading = true; redraw(); await load(path); loading = false; if (!it) redraw(); } else if (it) query();
   },
   view() {
-    if (!it) return [head(null, 'What does it say?', 'Questions to a release cost nothing.', button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : note('plain', 'Nothing published yet. ', S.session.mode === 'edit' && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
+    if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
     const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
-    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => S.session.mode === 'view' ? go('folder') : pickRelease())), it.title, heading(),
-      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), S.session.mode === 'edit' && button('Make the report', () => makeReport([it.path]), 'pri')),
+    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, heading(),
+      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), editing() && button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
       h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
       grid && it.axes.map((axis, k) => h('div.row.small', axis.name, [' from ', ' to '].map((word, w) => { const of = k ? second : range; return [word, select('.f', 'gr' + k + w, axis.name + word, Array.from({ length: axis.n }, (_, i) => [i, named(i, axis)]), of[w], v => { of[w] = +v; of.sort((a, b) => a - b); redraw(); query(); })]; }))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
-    h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the release', id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
+    h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), scroll('Table of the release', { id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
       h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, level: 0.95, joint }, 'release.' + f)), 'tiny')) })),
         it.negatives > 0 && panel('', words('negatives')),
         it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', b, a === 'epsilon' && p && ' of the plan’s ' + eps(p.epsilon)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + ': '), b)))))];

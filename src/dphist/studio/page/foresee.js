@@ -1,13 +1,14 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
 import { post, stream } from './api.js';
 import { between, crossing, errors, histogram, most, multiples, spanned, strip } from './charts.js';
-import { $, button, choice, count, eps, few, h, head, link, note, number, part, percent, rough, say, select, table, words } from './dom.js';
+import { $, abs, button, choice, count, digits, eps, few, floor, focused, h, head, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, table, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
 
 const TAB = Math.random().toString(36).slice(2);
 let late = false, sequence = 0, running = null, timer, slow, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, earlier = [], drawing = false, asTable = false, moveDot, tried = '';
+const chosen = () => S.good.histograms[S.hist];
 const seen = {}; // of each histogram, its error and the question it answers
 const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
 const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
@@ -18,7 +19,7 @@ const stop = () => { running?.abort(); running = null; clearTimeout(timer); clea
 
 // Asks for the histogram in view, then for the errors of the others.
 const run = (wait = 0) => {
-  const mine = question(S.hist), rest = Object.keys(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
+  const mine = question(S.hist), rest = keysOf(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
   if (!S.good || !S.hist || S.view !== 'foresee' || (running && mine === key)) return;
   const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
   if (!next || tried === question(next)) return;
@@ -35,7 +36,7 @@ const run = (wait = 0) => {
         if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
         else parts[part.part] = part;
-        if (part.part === 'outcomes') range ||= [Math.floor(0.25 * part.truth.length), Math.floor(0.33 * part.truth.length)];
+        if (part.part === 'outcomes') range ||= [floor(0.25 * part.truth.length), floor(0.33 * part.truth.length)];
         if (part.part !== 'progress') redraw(); else progress();
       });
     } catch (error) { if (error.name !== 'AbortError') throw error; if (own) return; }
@@ -50,11 +51,11 @@ let asking;
 const ranged = () => {
   asking?.abort();
   asking = new AbortController();
-  if (range && parts.error && !isGrid(parts.outcomes) && !S.good.histograms[S.hist].groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
+  if (range && parts.error && !isGrid(parts.outcomes) && !chosen().groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
 };
 const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
-const axis = () => S.good.histograms[S.hist].axes[0], named = i => axis().names?.[i] ?? String(i + 1);
+const axis = () => chosen().axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
   const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
   if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
@@ -65,8 +66,8 @@ const progress = () => {
 };
 // Sets epsilon; while a pointer is down only the curve already here is read.
 const setEpsilon = (value, final) => {
-  const e = +Math.max(1e-3, Math.min(100, value)).toPrecision(2), near = between(parts.curves?.[parts.error?.method], e), error = $('#err');
-  for (const id of ['#eps', '#sl']) if ($(id) && document.activeElement !== $(id)) $(id).value = id === '#sl' ? Math.log(e) : e;
+  const e = digits(max(1e-3, min(100, value)), 2), near = between(parts.curves?.[parts.error?.method], e), error = $('#err');
+  for (const id of ['#eps', '#sl']) if ($(id) && focused() !== $(id)) $(id).value = id === '#sl' ? log(e) : e;
   if (error && isFinite(near)) error.value = '≈ ' + rough(near);
   moveDot?.(e, near);
   if (final) change(plan => { plan.epsilon = String(e); }, 120);
@@ -79,18 +80,18 @@ const typedError = e => { const v = e.target.value.replace(/[≈,\s]/g, ''); if 
 const later = (work, wait = 450) => { let t; return e => { clearTimeout(t); t = setTimeout(() => work(e), wait); }; };
 
 const equation = () => {
-  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[S.good.histograms[S.hist].workload] || 'An answer';
+  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[chosen().workload] || 'An answer';
   const after = o?.after ?? 50;
   return h('section.panel' + (late && !parts.error ? '.busy' : ''), { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(question(S.hist) !== key || (!parts.error && !parts.failed)) },
     words('equation', {
-      what, hist: S.hist, unit, own: eps(S.good.histograms[S.hist].epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
+      what, hist: S.hist, unit, own: eps(chosen().epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
       eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) }),
-      left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : +p.after.toPrecision(4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
+      left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : digits(p.after, 4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
       dots: h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), odds: o?.words,
-      slider: h('input', { type: 'range', id: 'sl', k: 'sl', min: Math.log(0.01), max: Math.log(10), step: 0.01, aria: 'Epsilon of the plan', value: Math.log(number(S.good.epsilon)), 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }),
+      slider: h('input', { type: 'range', id: 'sl', k: 'sl', min: log(0.01), max: log(10), step: 0.01, aria: 'Epsilon of the plan', value: log(number(S.good.epsilon)), 'aria-valuetext': `epsilon ${S.good.epsilon}, typical error ${rough(e?.error)} records`, oninput: e => setEpsilon(Math.exp(e.target.value), true) }),
     }));
 };
-const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = Math.round(v); keep(); run(); } }) }), ' records, shaped like ',
+const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = round(v); keep(); run(); } }) }), ' records, shaped like ',
   select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
 const draw = () => {
   drawing = !drawing;
@@ -98,7 +99,7 @@ const draw = () => {
   if (drawing) S.guess.values = [...spot().outcomes.truth]; else { S.guess.shape = 'drawn'; keep(); }
   redraw();
 };
-const anchors = () => h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = Math.round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: Math.round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = Math.max(0, +e.target.value || 0), w = Math.max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = Math.max(0, 1 - Math.abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); }));
+const anchors = () => h('div.row', Array.from({ length: 9 }, (_, i) => { const v = S.guess.values, at = round(i * (v.length - 1) / 8); return h('label.small', named(at), ' ', h('input.f.w6', { value: round(v[at]), k: 'anchor' + i, aria: 'Height at ' + named(at), onchange: e => { const to = max(0, +e.target.value || 0), w = max(1, v.length / 8); for (let j = 0; j < v.length; j++) { const t = max(0, 1 - abs(j - at) / w); v[j] += t * (to - v[j]); } redraw(); } })); }));
 
 export default {
   async enter() { earlier = await releases(); redraw(); },
@@ -106,15 +107,15 @@ export default {
   view() {
     if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet: say what to count first.', button('Back to the design', () => go('design'), 'pri'))];
     if (question(S.hist) !== key) run(100); else run();
-    const now = spot(), names = Object.keys(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
+    const now = spot(), names = keysOf(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
       choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); }), guess: guessing(),
         strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
-        table: asTable && now.outcomes && h('div.scroll', { tabindex: 0, role: 'region', aria: 'Table of the guess' }, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
-        scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${+cross.at.toPrecision(2)} (circle) ${cross.name} is better on this guess.`],
+        table: asTable && now.outcomes && scroll('Table of the guess', {}, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
+        scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${digits(cross.at, 2)} (circle) ${cross.name} is better on this guess.`],
         widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / longest)), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
       }),
       h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
@@ -129,11 +130,11 @@ export default {
       else if (mode === 'multi') multiples(box, base);
       else histogram(box, { ...base, range: isGrid(o) ? null : range, names: named, move: r => { range = r; }, end: ranged });
       if (!drawing && mode !== 'multi') strip($('#oe'), { ...base, label: 'Error of each bin in the simulated releases' });
-      if (mode === 'play' && !matchMedia('(prefers-reduced-motion:reduce)').matches) player = setTimeout(() => { shown++; if (!box.contains(document.activeElement)) this.drawn(); }, 450);
+      if (mode === 'play' && !matchMedia('(prefers-reduced-motion:reduce)').matches) player = setTimeout(() => { shown++; if (!box.contains(focused())) this.drawn(); }, 450);
       reads();
     }
-    const p = purse(), own = now.error?.method, curves = Object.keys(parts.curves || {}).length ? parts.curves : now.curves || {}, xs = Object.values(curves).flat().map(q => q[0]), e = number(S.good.epsilon);
-    moveDot = errors($('#cc'), { curves, own, ratio, ends: [Math.min(e, ...xs) * 0.95, Math.max(e, ...xs) * 1.05], left: p ? p.left : Infinity, epsilon: e, error: now.error?.error, cross: crossing(curves, own), move: setEpsilon, label: `Typical error against epsilon, the best of ${few(Object.keys(curves).length, 'method')}` });
+    const p = purse(), own = now.error?.method, curves = keysOf(parts.curves || {}).length ? parts.curves : now.curves || {}, xs = Object.values(curves).flat().map(q => q[0]), e = number(S.good.epsilon);
+    moveDot = errors($('#cc'), { curves, own, ratio, ends: [min(e, ...xs) * 0.95, max(e, ...xs) * 1.05], left: p ? p.left : Infinity, epsilon: e, error: now.error?.error, cross: crossing(curves, own), move: setEpsilon, label: `Typical error against epsilon, the best of ${few(keysOf(curves).length, 'method')}` });
     progress();
   },
 };

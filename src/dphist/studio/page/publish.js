@@ -1,7 +1,7 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
 import { post } from './api.js';
-import { $, button, day, dialog, eps, few, h, head, icon, link, note, number, panel, part, rough, table, words } from './dom.js';
-import { attempt, change, go, loadSession, purse, redraw, S, save } from './state.js';
+import { $, button, day, dialog, digits, eps, few, h, head, icon, link, min, note, number, panel, part, rough, table, words } from './dom.js';
+import { attempt, change, go, histogramNames, loadSession, purse, redraw, S, save } from './state.js';
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 import { foreseen } from './foresee.js';
@@ -47,8 +47,8 @@ const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.
 const bar = () => {
   const p = purse();
   if (!p) return words('nolimit');
-  const all = p.over ? p.spent + p.plan : p.limit, key = (cls, name, v) => h('span', h('i.' + cls), name + ' ', h('b', +v.toPrecision(4)));
-  return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part('k-past', p.spent / all), part('k-plan', Math.min(p.plan, p.left) / all), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
+  const all = p.over ? p.spent + p.plan : p.limit, key = (cls, name, v) => h('span', h('i.' + cls), name + ' ', h('b', digits(v, 4)));
+  return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part('k-past', p.spent / all), part('k-plan', min(p.plan, p.left) / all), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
     h('div.legend', key('k-past', 'Spent', p.spent), !S.published && key('k-plan', 'This plan', p.plan), p.over ? key('k-bad', 'Beyond the limit', p.plan - p.left) : key('k-left', S.published ? 'Left' : 'Left afterwards', p.after), h('span', 'Limit ', h('b', p.limit)))];
 };
 const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); });
@@ -63,7 +63,7 @@ export default {
   async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
   view() {
     if (done && S.published) return published();
-    const names = Object.keys(S.plan.histograms), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new';
+    const names = histogramNames(), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new';
     if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
     if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!S.session.budget?.exists) return [head(crumb(), title, lede), note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];

@@ -1,13 +1,13 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, ask, button, count, day, dialog, eps, few, h, head, link, note, number, panel, part, table, toast, words } from './dom.js';
+import { $, $$, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, toast, words } from './dom.js';
 import { attempt, go, loadSession, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
-  const picked = await dialog(title, close => [h('p.hint', under ? `In ${under}` : `In ${S.session.folder}`), h('ul.list', under && h('li', h('button', { onclick: () => close({ path: under.replace(/\/?[^/]*$/, ''), kind: 'folder' }) }, '..')),
-    found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), h('div.row.end', button('Cancel', () => close(), '', { autofocus: true }))], true);
+  const picked = await dialog(title, close => [h('p.hint', 'In ' + (under || S.session.folder)), h('ul.list', under && h('li', h('button', { onclick: () => close({ path: under.replace(/\/?[^/]*$/, ''), kind: 'folder' }) }, '..')),
+    found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), h('div.row.end', closer('Cancel', close))], true);
   return picked?.kind === 'folder' ? choose(title, kinds, picked.path) : picked?.path || null;
 });
 export const pickPlan = async () => { const path = await choose('Open a plan', ['plan']); if (path && await openPlan(path)) go('design'); };
@@ -40,16 +40,16 @@ export const start = {
     cards[2].hidden = !S.session.demo;
   },
 };
-let listed = [];
+let listed;
 export const folder = {
   enter: async () => { listed = await releases(); redraw(); },
-  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
-    panel('', listed.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', 'There is no release in this folder.'))],
+  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), listed && h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
+    panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', listed ? 'There is no release in this folder.' : 'Reading the folder.'))],
 };
 let book = null, chosen = null;
 export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { path: S.base ? S.path : undefined, limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
 export const ledger = {
-  enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); chosen = book.datasets.some(d => d.dataset === chosen) ? chosen : S.plan?.dataset && book.datasets.some(d => d.dataset === S.plan.dataset) ? S.plan.dataset : book.datasets[0]?.dataset; redraw(); },
+  enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); const names = book.datasets.map(d => d.dataset); chosen = [chosen, S.plan?.dataset, names[0]].find(name => names.includes(name)); redraw(); },
   view() {
     const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
@@ -57,9 +57,9 @@ export const ledger = {
     const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset;
     return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
       const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit;
-      return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${+Math.max(0, p.after).toPrecision(4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
-        limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, part('k-past', spent / limit), mine(d) && part('k-plan', Math.min(p.plan, left) / limit), h('i.left')));
-    }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, h('div.scroll', { tabindex: 0, role: 'region', aria: 'History' }, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
+      return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${digits(max(0, p.after), 4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
+        limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, part('k-past', spent / limit), mine(d) && part('k-plan', min(p.plan, left) / limit), h('i.left')));
+    }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, scroll('History', {}, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
       h('p.hint.mt', words('worst', { dataset: one.dataset, after: one.after }))];
   },
   drawn() {

@@ -1,6 +1,6 @@
 // What the page holds: the session, the plan being edited, what the server said of it.
 import { post, Refusal } from './api.js';
-import { number } from './dom.js';
+import { assign, keysOf, number } from './dom.js';
 
 export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
 let draw = () => {}, timer, saver, running;
@@ -18,6 +18,8 @@ export const attempt = async work => {
   }
 };
 export const loadSession = async () => { S.session = await post('session', S.base ? { path: S.path } : {}); };
+export const histogramNames = () => keysOf(S.plan.histograms);
+export const editing = () => S.session.mode === 'edit';
 // The budget as numbers to draw; the server alone decides.
 export const purse = () => {
   const b = S.session?.budget;
@@ -30,14 +32,14 @@ export const keep = () => sessionStorage.setItem('dphist-draft', JSON.stringify(
 const took = answer => {
   S.check = answer;
   if (!answer.problems.length) S.good = answer;
-  const names = Object.keys(S.plan.histograms);
+  const names = histogramNames();
   if (!names.includes(S.hist)) S.hist = names[0] || null;
   keep();
 };
 const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; };
 export const openPlan = path => attempt(async () => {
   const answer = await post('plan/open', { path });
-  Object.assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, published: false, good: null, trouble: null });
+  assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, published: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
   loadColumns().then(redraw); // the plan can be read without them
@@ -46,16 +48,16 @@ export const openPlan = path => attempt(async () => {
 });
 export const newPlan = async (data, table) => {
   const stem = data.replace(/^.*\//, '').replace(/\..*$/, '') || 'plan', plan = { data, table, ledger: /^\/|:/.test(S.session.ledger) ? null : S.session.ledger, dataset: stem, epsilon: '0.5', histograms: {} };
-  Object.assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null, published: false });
+  assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null, published: false });
   await loadColumns();
   await recheck();
 };
-export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => Object.assign(plan, { data, table }), 0); await loadColumns(); redraw(); };
+export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => assign(plan, { data, table }), 0); await loadColumns(); redraw(); };
 export const restore = async () => { // after a reload, the draft of this tab
   const kept = JSON.parse(sessionStorage.getItem('dphist-draft'));
   if (!kept?.plan) return false;
   if (!kept.dirty && !await openPlan(kept.path)) return false;
-  Object.assign(S, kept.dirty ? kept : { autosave: kept.autosave, guess: kept.guess, hist: kept.hist });
+  assign(S, kept.dirty ? kept : { autosave: kept.autosave, guess: kept.guess, hist: kept.hist });
   if (kept.dirty) { await loadColumns(); await recheck(); }
   return true;
 };
@@ -79,7 +81,7 @@ export const save = (path = S.path) => attempt(async () => {
   clearTimeout(saver);
   S.autosave = false;
   const answer = await post('plan/save', { path, plan: S.plan, base_digest: path === S.path ? S.base : null });
-  Object.assign(S, { path: answer.path, base: answer.file_digest, dirty: false, autosave: true, trouble: null });
+  assign(S, { path: answer.path, base: answer.file_digest, dirty: false, autosave: true, trouble: null });
   took(answer);
   await loadSession();
   redraw();
