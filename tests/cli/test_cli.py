@@ -15,6 +15,7 @@ import pytest
 
 import dphist as package
 from dphist import cli
+from dphist.cli.demo import called
 from shell import DPHIST, PUBLISH, dphist, program
 
 
@@ -743,3 +744,12 @@ def test_an_audit_says_what_it_found_and_draws_it(here):
     assert "<svg" in (here / "a.svg").read_text()
     assert "not refuted" in dphist("audit", "identity", "--trials", "100").stdout
     dphist("audit", "identiti", code=2)
+
+
+def test_the_demo_names_the_program_as_the_shell_finds_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", [".venv/bin/dphist", "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert called() == ".venv/bin/dphist"
+    (tmp_path / "dphist").write_text("")
+    (tmp_path / "dphist").chmod(0o755)
+    assert called() == "dphist"

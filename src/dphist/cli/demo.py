@@ -6,6 +6,9 @@ The flights that left New York City in 2013, 336,776 of them, ship in the packag
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +44,12 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
     say(f"5. a query   1 to 3 hours late: {late}")
     say(f"             the truth, public here: {exact:,}")
     say(f"6. left in   {out}: release.json  release.png  release.html  ledger.db")
-    say(f"   next      dphist query {out / 'release.json'} 60 180")
-    say(f"             dphist ledger show {out / 'ledger.db'}")
+    say(f"   next      {called()} query {out / 'release.json'} 60 180")
+    say(f"             {called()} ledger show {out / 'ledger.db'}")
     return release
+
+
+def called() -> str:
+    """Return what to type for this program: its name, or where the shell does not find that, its path."""
+    found = shutil.which("dphist") is not None or Path(sys.argv[0]).name != "dphist"
+    return "dphist" if found else shlex.quote(sys.argv[0])
