@@ -92,6 +92,33 @@ def test_what_is_lost_is_said_and_not_drawn_again(planned, monkeypatch):
     assert len(charges()) == 1 and not (planned / "plan").exists()
 
 
+def test_what_is_whole_but_for_a_file_is_lost(planned, monkeypatch):
+    two = PLAN.partition("[")[2].replace("ages", "again")
+    (planned / "plan.toml").write_text(f"{PLAN}[{two}")
+    with monkeypatch.context() as patch:
+        patch.setattr(once, "_named", killed)
+        with pytest.raises(Killed):
+            dphist(*PUBLISH)
+    (gone,) = planned.glob(".dphist-release-*/releases/again.json")
+    gone.unlink()
+    assert "its releases are lost" in dphist(*PUBLISH, code=3).stderr
+    assert len(charges()) == 1 and not (planned / "plan").exists()
+
+
+def test_there_is_no_mark_before_every_file_is_written(planned, monkeypatch):
+    seen = []
+    synced = once._synced
+
+    def watched(path):
+        seen.append((path.name, bool(list(planned.glob(f".dphist-release-*/{once._MARK}")))))
+        synced(path)
+
+    monkeypatch.setattr(once, "_synced", watched)
+    dphist(*PUBLISH)
+    at = [marked for _, marked in seen].index(True)
+    assert [name for name, _ in seen[:at]] == ["ages.json", "releases"] and seen[at][0] == once._MARK
+
+
 def test_records_without_a_name_are_refused(planned):
     assert "standard input" in dphist("plan", "publish", "plan.toml", "-", "--once", code=2).stderr
 

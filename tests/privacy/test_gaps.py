@@ -154,3 +154,10 @@ def test_a_first_chunk_that_is_full_goes_on_where_it_ended(monkeypatch):
 def test_thresholds_that_cannot_be_drawn_are_refused(threshold, words):
     with pytest.raises(UsageError, match=words):
         gaps.Rate(1.0, threshold)
+
+
+def test_a_gap_beyond_the_end_is_no_hit_in_a_last_block_that_is_cut_off():
+    rate = gaps.Rate(1.0, 22)
+    n = rate.block + rate.block // 2
+    beyond = [*[2] * 8, *[0] * 8, *[0] * 8]  # u near 0: many blocks are passed over
+    assert rate.block > 1 and gaps.hits(n, rate, Fixed(beyond)).size == 0

@@ -10,7 +10,7 @@ from fractions import Fraction as F  # noqa: N817
 import numpy as np
 import pytest
 
-from dphist.domain import Domain, Integers
+from dphist.domain import Domain, Integers, curve
 from dphist.domain.groups import Groups
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import curator as module
@@ -228,3 +228,13 @@ def test_no_text_of_counts_or_curator_tells_how_many_bins_hold_records():
 
 def test_expected_lifts_have_a_limit():
     assert module.MOST_LIFTED == 1 << 24
+
+
+def test_along_the_curve_every_cell_keeps_its_own_count():
+    shape = (5, 3)
+    x = np.arange(15).reshape(shape) * 7 % 15
+    domain = Domain(tuple(Integers(0, side - 1) for side in shape))
+    made = Curator.simulated(Counts(x, domain), epsilon=F(10_000), seed=1)  # whose noise is all zeros
+    moved = made.along_curve().measure(Groups.singletons(64), share=F(1)).values
+    assert moved[curve.places(*np.indices(shape))].tolist() == x.tolist()
+    assert moved.sum() == x.sum()

@@ -204,3 +204,17 @@ def test_a_fanout_of_one_is_refused() -> None:
     with pytest.raises(UsageError, match="fanout"):
         curator.partition_splits(share=Fraction(1), fanout=1)
     assert curator.spent == ()
+
+
+@pytest.mark.parametrize("fanout", [2, 3, 4])
+def test_of_bins_that_hold_records_alone_the_same_nodes_are_split(fanout):
+    rng = np.random.default_rng(fanout)
+    for seed in range(200):
+        x = rng.integers(0, 3, int(rng.integers(1, 40))) * int(rng.integers(1, 60))
+        cells = np.flatnonzero(x)
+        dense, sparse = (np.random.default_rng(seed) for _ in range(2))
+        wanted = splits.noisy_splits(x, lambda k, r=dense: r.integers(-3, 4, k), scale=1.0, fanout=fanout)
+        found = splits.sparse_splits(
+            cells, x[cells], x.size, lambda k, r=sparse: r.integers(-3, 4, k), scale=1.0, fanout=fanout
+        )
+        assert found.tolist() == wanted.tolist(), (x, seed)

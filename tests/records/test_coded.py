@@ -207,3 +207,13 @@ def test_the_longest_codes_are_counted():
 
 def test_signs_of_regular_expressions_stand_for_themselves_in_brackets_and_a_point_anywhere():
     assert Codes("A[+][0-9].").name(3) == "A+3."
+
+
+def test_several_domains_of_very_many_bins_are_counted_as_each_alone():
+    axis = Addresses("::/0", 62)
+    frame = pl.DataFrame({"a": ["ffff:ffff:ffff:ffff::1", "::1", "ffff::", None]})
+    one = records.Tally(Domain((axis,)), ("a",))
+    together = records.count_together(frame, [one] * 3)
+    wanted = [part.tolist() for part in records.count(frame, one.domain, columns="a").held()]
+    assert wanted[0][-1] == axis.n - 1
+    assert [[part.tolist() for part in made.held()] for made in together] == [wanted] * 3

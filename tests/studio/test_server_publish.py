@@ -289,6 +289,19 @@ class TestPublish:
         assert {place.name: place.read_bytes() for place in (here / "plan").iterdir()} == whole
         assert len(charges(here)) == 1
 
+    def test_no_other_publication_takes_the_place_of_a_draw_that_waits_to_be_written(
+        self, page, here, monkeypatch
+    ):
+        about, _ = ready(page)
+        with monkeypatch.context() as patched:
+            patched.setattr(once, "save", lambda *given: (_ for _ in ()).throw(OSError(28, "full")))
+            page.refused("publish", about, status=500)
+        following, _ = ready(page, again=True)
+        assert following["publish_token"] != about["publish_token"]
+        assert "Finish it first" in page.refused("publish", following, status=409)["message"]
+        assert len(charges(here)) == 1
+        assert page.ask("publish/finish", about)["state"] == "published"
+
     def test_the_default_ledger_is_made_by_the_first_publication(self, here):
         (here / "plan.toml").write_text(PLAN.replace('ledger = "l.db"\n', ""))
         page = studio_page(here, plan=here / "plan.toml")
