@@ -97,7 +97,7 @@ def test_categories_count_declared_labels_and_may_gather_the_rest():
         (True, (0, 1), "whole number"),
         (10, None, "range is needed.*public knowledge"),
         (10, (1, 1), "must increase"),
-        (10, (2, 1), "must increase"),
+        (10, (2, 1), "must increase: 2.0 is not below 1.0. Give the smaller end first"),
         (10, (0, float("inf")), "finite"),
         (10, (float("nan"), 1), "finite"),
         (10, ("0", 1), "must be a number"),

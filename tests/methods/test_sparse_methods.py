@@ -38,7 +38,7 @@ def test_a_pipeline_of_ones_own_is_refused_before_anything_is_read_or_charged():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "listed:threshold=0"}, "at least 1 record"),
+        ({"method": "listed:threshold=0"}, "at least 1 record, not 0; without one"),
         ({"method": "listed:threshold=2"}, "more than fit into memory"),
         ({"method": "listed:threshold=5000"}, "far above the noise"),
         ({"method": "listed:most=0"}, "1 to"),

@@ -51,7 +51,7 @@ class Regular:
             raise UsageError(f"bins must be at least 1, not {bins}.")
         check_size(bins)
         if not lo < hi:
-            raise UsageError(f"range must increase: {lo!r} is not below {hi!r}.")
+            raise UsageError(f"range must increase: {lo!r} is not below {hi!r}. Give the smaller end first.")
         if not math.isfinite(hi - lo):
             raise UsageError(f"the range {lo!r} to {hi!r} is too wide for double precision.")
         # Neighbouring edges must differ after rounding; twice the coarsest spacing is enough.

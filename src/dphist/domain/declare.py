@@ -270,7 +270,9 @@ def _log(given: dict[str, Any], spell: Spell) -> Axis:
             "in the first bin."
         )
     if not lo < hi:
-        raise UsageError(f"{spell('log')} must increase: {lo:g} is not below {hi:g}.")
+        raise UsageError(
+            f"{spell('log')} must increase: {lo:g} is not below {hi:g}. Give the smaller end first."
+        )
     if bins < 1:
         raise UsageError(f"{spell('bins')} must be at least 1, not {bins}.")
     check_size(bins)

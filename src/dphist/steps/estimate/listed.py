@@ -39,7 +39,9 @@ class Listed(Step):
 
     def __post_init__(self) -> None:
         if self.threshold is not None and self.threshold < 1:
-            raise UsageError(f"a threshold is at least 1 record, not {self.threshold}.")
+            raise UsageError(
+                f"a threshold is at least 1 record, not {self.threshold}; without one, it is set for you."
+            )
         if not 0 < self.false_bins <= MOST_LIFTED:
             raise UsageError(
                 f"the expected number of empty bins in a list is above 0 and at most {MOST_LIFTED:,}, not "
