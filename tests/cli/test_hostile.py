@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -269,14 +270,14 @@ def test_a_probe_of_a_folder_leaves_nothing_even_when_killed(tmp_path, monkeypat
     from dphist.cli import places
 
     seen = []
-    real = places.tempfile.TemporaryFile
+    real = tempfile.TemporaryFile
 
     def probe(**more):
         file = real(**more)
         seen.append(os.listdir(tmp_path))
         return file
 
-    monkeypatch.setattr(places.tempfile, "TemporaryFile", probe)
+    monkeypatch.setattr(tempfile, "TemporaryFile", probe)
     places.check_writable(tmp_path / "r.json", places.RELEASES)
     assert seen == [[]]
 
