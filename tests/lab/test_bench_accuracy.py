@@ -135,6 +135,7 @@ def test_regret_is_over_the_best_of_all_others_by_fresh_runs():
     assert accuracy.ratio(found["auto"], found["best"]).value == 1  # the same method, the same noise
 
 
+@pytest.mark.long
 def test_a_part_prints_its_lines_and_writes_its_table(tmp_path, monkeypatch, capsys):
     case = Case("ramp", False, np.arange(20) * 10)
     monkeypatch.setattr(accuracy, "made_up_lines", lambda *_: [case])
