@@ -24,9 +24,10 @@ from dphist.cli.common import (
     warnings_said,
 )
 from dphist.cli.options import BINS, OUTPUT, PRIVACY, bundled, option
-from dphist.cli.places import PICTURES, check_free, check_writable, same_file
+from dphist.cli.places import PICTURES, check_free, check_writable
 from dphist.cli.plans import RECORDS, SHAPE, make_plan, numbered, without_range
 from dphist.errors import OutputError, UsageError
+from dphist.planning.places import same_file
 
 if TYPE_CHECKING:
     from dphist.planning.advise import Advice

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from dphist.cli.common import say, show
-from dphist.cli.places import check_free, check_writable, same_file
+from dphist.cli.places import check_free, check_writable
 from dphist.errors import OutputError
+from dphist.planning.places import same_file
 
 TABLES = (".csv", ".xlsx", ".parquet")
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files of these names.")]

@@ -23,9 +23,10 @@ from dphist.cli.common import (
     spelled_edges,
     to_float,
 )
-from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable, same_file
+from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable
 from dphist.domain import Addresses, Categories, Codes, Instants, Integers
 from dphist.errors import DataError, OutputError, PrivacyError, UsageError
+from dphist.planning.places import same_file
 
 if TYPE_CHECKING:
     from dphist.domain import Axis, Domain

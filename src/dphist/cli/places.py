@@ -9,10 +9,7 @@ from typing import Annotated
 import typer
 
 from dphist.errors import OutputError
-from dphist.planning.places import RELEASES as RELEASES
-from dphist.planning.places import check_apart as check_apart
-from dphist.planning.places import check_folder as check_folder
-from dphist.planning.places import same_file as same_file
+from dphist.planning.places import RELEASES, check_apart, check_folder
 
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Let the chart replace an existing file.")]
 PICTURES = (".png", ".svg", ".html", ".vl.json")

@@ -29,12 +29,12 @@ from dphist.cli.common import (
     warnings_said,
 )
 from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
-from dphist.cli.places import check_apart, check_folder
 from dphist.cli.publish import undisturbed, unsaved
 from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, LedgerError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
+from dphist.planning.places import check_apart, check_folder
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
 

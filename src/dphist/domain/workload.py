@@ -56,6 +56,10 @@ class Workload(ABC):
         """Return every query's sum of x, in order; exact int64 for integers, else float64."""
         return np.concatenate(list(self._sums(self._bins(x))))
 
+    def mean_answer(self, records: float) -> float:
+        """Return the mean answer to a query, if so many records are spread evenly over all bins."""
+        return records * float(self.coverage().sum()) / (self.n * self.size)
+
     def squared_error(self, errors: ArrayLike) -> float:
         """Return the squared error added over all queries."""
         return math.fsum(float(sums @ sums) for sums in self._sums(self._errors(errors)))

@@ -166,12 +166,26 @@ class Pipeline:
         """
         # With a share for the bias an anchor is the exception, for which a rehearsal compiles nothing.
         error = anchored(curator.domain, estimated, quick=quick or self.calibrate > 0)
+        made = dataclasses.replace(estimated, error=error)
+        return self.released(curator, workload, curator.domain, groups, made, post, provenance)
+
+    def released(
+        self,
+        curator: Curator,
+        workload: Workload,
+        domain: Domain,
+        groups: Groups,
+        estimated: Estimated,
+        post: Post,
+        provenance: dict[str, Any] | None,
+    ) -> Release:
+        """Return estimated values of the bins of a domain as a release: one of all bins, or of groups."""
         return Release(
-            domain=curator.domain,
+            domain=domain,
             raw=estimated.values,
             post=post,
             groups=groups,
-            error=error,
+            error=estimated.error,
             method=self.name,
             parameters=self.describe(workload, estimated),
             provenance=provenance or {},

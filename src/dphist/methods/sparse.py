@@ -15,7 +15,7 @@ from dphist.domain import MAX_BINS, Domain, Integers, Regular, curve, shown
 from dphist.domain.groups import Groups
 from dphist.domain.workload import AllRanges, Points, Prefixes, Ranges, Workload
 from dphist.errors import UsageError
-from dphist.methods.pipeline import Pipeline, Split, origin
+from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy.curator import Curator
 from dphist.release import Post, Release
 from dphist.release.sparse import SparseRelease
@@ -105,17 +105,8 @@ class SparsePipeline(Pipeline):
         post: Post = "none",
         provenance: dict[str, Any] | None = None,
     ) -> SparseRelease:
-        pieces = Release(
-            domain=Domain((Integers(0, groups.k - 1),)),
-            raw=made.values,
-            post=post,
-            groups=Groups.singletons(groups.k),
-            error=made.error,
-            method=self.name,
-            parameters=self.describe(workload, made),
-            provenance=provenance or {},
-            **origin(curator),
-        )
+        alone, line = Groups.singletons(groups.k), Domain((Integers(0, groups.k - 1),))
+        pieces = self.released(curator, workload, line, alone, made, post, provenance)
         way = self._on_curve(curator.domain)
         return SparseRelease(
             domain=curator.domain, groups=groups, pieces=pieces, listing=made.listing, along_curve=way

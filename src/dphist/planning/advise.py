@@ -359,7 +359,7 @@ def advise(
     place, many = _domain(bins), read_records(records)
     queries = make_workload(workload, place)
     budget = None if epsilon is None else read_epsilon(epsilon)
-    answer = many * float(queries.coverage().sum()) / (place.n * queries.size)
+    answer = queries.mean_answer(many)
     target = math.nan if error is None else read_target(error, answer)
     pipelines = suitable(methods, place, queries)
     if methods is None and error is not None:

@@ -114,8 +114,7 @@ class Foresight:
     @property
     def answer(self) -> float:
         """The mean answer to a query, if the records are spread evenly."""
-        queries = self.plan.queries
-        return self.records * float(queries.coverage().sum()) / (self.plan.domain.n * queries.size)
+        return self.plan.queries.mean_answer(self.records)
 
     def rough(self) -> float:
         """Return the error per query of the plan's method, from a few trials."""

@@ -380,7 +380,7 @@ def advise_groups(
     if error is None:
         rows = question.ranked(read_epsilon(epsilon))
     else:
-        answer = many * float(plan.queries.coverage().sum()) / (plan.domain.n * plan.queries.size)
+        answer = plan.queries.mean_answer(many)
         target = read_target(error, answer / tree.sizes[tree.level(asked_at or tree.names[-1])])
         rows, never = _cheapest(question, target)
     made = GroupedAdvice(

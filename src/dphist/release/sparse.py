@@ -198,9 +198,7 @@ class SparseRelease:
                 self._of_runs(keys.line_runs(self.domain.axis, pair), level)
                 for pair in zip(*where, strict=True)
             ]
-            rows = [[e.value, *(math.nan if x is None else x for x in (e.low, e.high))] for e in each]
-            value, low, high = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-            return Estimates(value, low, high, level, self._sum_note())
+            return _together(each, level, self._sum_note())
         return self._of_runs(keys.line_runs(self.domain.axis, where), level)
 
     def value(self, *key: Any, level: float = 0.95) -> Estimate:
@@ -261,9 +259,7 @@ class SparseRelease:
             raise UsageError("categories have no order; quantiles need an axis that has one.")
         if isinstance(q, list | tuple | np.ndarray):
             each = [self._quantile(share, level) for share in q]
-            rows = [[e.value, *(math.nan if x is None else x for x in (e.low, e.high))] for e in each]
-            value, low, high = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-            return Estimates(value, low, high, level, each[0].note)
+            return _together(each, level, each[0].note)
         return self._quantile(q, level)
 
     def _quantile(self, q: float, level: float) -> Estimate:
@@ -708,6 +704,13 @@ or take to_pandas(), which has one row per group.
         from dphist.release.release import stamped
 
         return stamped(words, self.bounding, simulated=self.simulated)
+
+
+def _together(each: Sequence[Estimate], level: float, note: str) -> Estimates:
+    """Return several answers as arrays; an end that is not known is NaN."""
+    rows = [[e.value, *(math.nan if x is None else x for x in (e.low, e.high))] for e in each]
+    value, low, high = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return Estimates(value, low, high, level, note)
 
 
 def _within(at: Ints, runs: list[Run]) -> Any:

@@ -275,10 +275,15 @@ def chance_after(before: Fraction, epsilon: Fraction) -> float:
     return 1.0 / (1.0 + odds * math.exp(-float(epsilon)))
 
 
-def of_hundred(chance: float) -> str:
+def times_in_hundred(chance: float) -> float:
     """Return a chance in 100, rounded up to a tenth since it is an upper bound."""
-    tenths = math.ceil(1000 * chance - 1e-9)
-    return "over 99.9" if tenths >= 1000 else f"{tenths / 10:g}"
+    return min(math.ceil(1000 * chance - 1e-9) / 10, 100.0)
+
+
+def of_hundred(chance: float) -> str:
+    """Return the same in words."""
+    times = times_in_hundred(chance)
+    return "over 99.9" if times >= 100 else f"{times:g}"
 
 
 def odds_in_words(epsilon: Fraction, unit: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
 from typing import Any
@@ -21,11 +22,11 @@ from dphist.planning.preview import Pattern, Preview, pattern
 from dphist.planning.publication import Publication
 from dphist.privacy.counts import unit_words
 from dphist.release import Release
-from dphist.release.words import chance_after, guess_in_words
+from dphist.release.words import chance_after, guess_in_words, times_in_hundred
 from dphist.studio.answers import MOST_DRAWN, exact, number, numbers
 from dphist.studio.guard import MOST_VALUES, Refusal
 from dphist.studio.ledgers import Ledgers
-from dphist.studio.plans import Checked, Plans
+from dphist.studio.plans import Checked, Plans, workload_name
 from dphist.studio.releases import Releases, level_in, whole
 from dphist.studio.service import Asked
 
@@ -62,6 +63,24 @@ class Turns:
         return check, lock
 
 
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What one stream is about.
+
+    Args:
+        about: what every part of the error repeats of it.
+        check: raises once nobody waits for it any more.
+    """
+
+    made: Checked
+    plan: Plan
+    level: float
+    records: float
+    look: Pattern | None
+    about: dict[str, Any]
+    check: Callable[[], None]
+
+
 class Foreseeing:
     """The questions about what is expected of a plan; no record is read for any of them."""
 
@@ -83,7 +102,7 @@ class Foreseeing:
             raise UsageError("tab must be a word.")
         check, lock = self.turns.take(tab, sequence)
         about = {"plan_digest": made.digest, "sequence": sequence, "histogram": asked["histogram"]}
-        return self._stream(made, plan, level, records, look, about, check, lock)
+        return self._stream(Question(made, plan, level, records, look, about, check), lock)
 
     def range(self, asked: Asked) -> dict[str, Any]:
         """Return what a range of bins will hold about, and how wide its interval will be."""
@@ -141,27 +160,17 @@ class Foreseeing:
 
     # ---- the stream ---------------------------------------------------------------------------------
 
-    def _stream(
-        self,
-        made: Checked,
-        plan: Plan,
-        level: float,
-        records: float,
-        look: Pattern | None,
-        about: dict[str, Any],
-        check: Callable[[], None],
-        lock: Lock,
-    ) -> Iterator[dict[str, Any]]:
+    def _stream(self, asked: Question, lock: Lock) -> Iterator[dict[str, Any]]:
         start = time.monotonic()
         try:
-            mine = any(_taken(lock, check) for _ in range(_TRIES))
+            mine = any(_taken(lock, asked.check) for _ in range(_TRIES))
             try:
-                check()
-                yield self._odds(made.publication)
-                if isinstance(plan, GroupedPlan):
-                    yield from _by_group(plan, records, look, about)
+                asked.check()
+                yield self._odds(asked.made.publication)
+                if isinstance(asked.plan, GroupedPlan):
+                    yield from _by_group(asked.plan, asked.records, asked.look, asked.about)
                 else:
-                    yield from self._one(made, plan, level, records, look, about, check)
+                    yield from self._one(asked)
             finally:
                 if mine:
                     lock.release()
@@ -170,33 +179,25 @@ class Foreseeing:
             return
         yield {"part": "end", "seconds": round(time.monotonic() - start, 3)}
 
-    def _one(
-        self,
-        made: Checked,
-        plan: Plan,
-        level: float,
-        records: float,
-        look: Pattern | None,
-        about: dict[str, Any],
-        check: Callable[[], None],
-    ) -> Iterator[dict[str, Any]]:
+    def _one(self, asked: Question) -> Iterator[dict[str, Any]]:
+        plan, level, about = asked.plan, asked.level, asked.about
         is_streaming = True
 
         def between() -> None:
             if is_streaming:  # what is kept answers later questions, which nothing has superseded
-                check()
+                asked.check()
 
-        found = Foresight(plan, records=records, look=look, between=between)
+        found = Foresight(plan, records=asked.records, look=asked.look, between=between)
         try:
-            yield _error(found, about, found.rough(), final=False)
+            yield _error(plan, about, found.rough(), found.answer, final=False)
             outcomes = found.outcomes()
             within = {"within": number(outcomes.within(level)), "level": level}
-            yield _error(found, about, found.rough(), final=False) | within
+            yield _error(plan, about, found.rough(), found.answer, final=False) | within
             yield _outcomes(outcomes)
             yield _widths(found, level)
             warned = found.warnings(level)
             yield _warnings(warned)
-            yield _error(found, about, found.settled(), final=True) | within
+            yield _error(plan, about, found.settled(), found.answer, final=True) | within
             rows = []
             methods = found.methods
             for at, method in enumerate(methods):
@@ -210,19 +211,19 @@ class Foreseeing:
         finally:
             found.save()
         is_streaming = False
-        self._keep(_key(made, about["histogram"], records, look), found)
+        self._keep(_key(asked.made, about["histogram"], asked.records, asked.look), found)
 
     def _odds(self, publication: Publication) -> dict[str, Any]:
         epsilon = publication.budget
         together = epsilon + self._spent(publication)
         unit = next(iter(publication.plans.values())).unit
         even = Fraction(1, 2)
-        earlier = {"epsilon": exact(together), "after": _hundred(chance_after(even, together))}
+        earlier = {"epsilon": exact(together), "after": times_in_hundred(chance_after(even, together))}
         return {
             "part": "odds",
             "epsilon": exact(epsilon),
             "before": 50,
-            "after": _hundred(chance_after(even, epsilon)),
+            "after": times_in_hundred(chance_after(even, epsilon)),
             "words": guess_in_words(epsilon, unit_words(unit, 1), with_earlier=together),
             "with_earlier": earlier if together > epsilon else None,
         }
@@ -316,19 +317,18 @@ def _key(made: Checked, histogram: str, records: float, look: Pattern | None) ->
 # ---- parts ------------------------------------------------------------------------------------------
 
 
-def _error(found: Foresight, about: dict[str, Any], error: float, *, final: bool) -> dict[str, Any]:
-    plan = found.plan
+def _error(plan: Plan, about: dict[str, Any], error: float, answer: float, *, final: bool) -> dict[str, Any]:
     return {
         "part": "error",
         **about,
-        "method": found.method,
+        "method": plan.pipeline.name,
         "chosen": plan.pipeline.choice,
         "epsilon": exact(plan.budget),
         "error": number(error),
         "within": None,
-        "answer": found.answer,
-        "relative": number(error / found.answer),
-        "queries": plan.workload if isinstance(plan.workload, str) else "listed",
+        "answer": answer,
+        "relative": number(error / answer),
+        "queries": workload_name(plan),
         "measure": "mean absolute",
         "final": final,
     }
@@ -400,7 +400,7 @@ def _by_group(
     if look is not None and look.counts is not None:
         raise UsageError("of a histogram by group the shape is named.")
     found = plan.preview(records=round(records), like="smooth" if look is None else look.name)
-    answer = records * float(plan.queries.coverage().sum()) / (plan.domain.n * plan.queries.size)
+    answer = plan.queries.mean_answer(records) / len(plan.hierarchy.leaves)
     levels = [
         {
             "name": row.name,
@@ -410,26 +410,7 @@ def _by_group(
         }
         for row in found.levels
     ]
-    lowest = found.levels[-1].error
-    yield {
-        "part": "error",
-        **about,
-        "method": plan.pipeline.name,
-        "chosen": plan.pipeline.choice,
-        "epsilon": exact(plan.budget),
-        "error": number(lowest),
-        "within": None,
-        "answer": answer / len(plan.hierarchy.leaves),
-        "relative": number(lowest * len(plan.hierarchy.leaves) / answer),
-        "queries": plan.workload if isinstance(plan.workload, str) else "listed",
-        "measure": "root mean square",
-        "levels": levels,
-        "final": True,
-    }
+    measured = {"measure": "root mean square", "levels": levels}
+    yield _error(plan, about, found.levels[-1].error, answer, final=True) | measured
     yield _outcomes(found[found.hierarchy.leaves[0]]) | {"group": found.hierarchy.leaves[0]}
     yield _warnings([])
-
-
-def _hundred(chance: float) -> float:
-    """Return a chance in 100, rounded up to a tenth since it is an upper bound."""
-    return min(float(np.ceil(1000 * chance - 1e-9) / 10), 100.0)

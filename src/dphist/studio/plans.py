@@ -263,12 +263,17 @@ def _histogram(publication: Publication, name: str) -> dict[str, Any]:
         "bins": plan.domain.n,
         "method": plan.pipeline.name,
         "chosen": plan.pipeline.choice,
-        "workload": plan.workload if isinstance(plan.workload, str) else "listed",
+        "workload": workload_name(plan),
         "unit": unit_words(plan.unit, plan.max_contributions),
         "intervals": _cost_of_intervals(plan),
         "axes": [axis_of(axis, column) for axis, column in zip(plan.domain.axes, columns, strict=True)],
         "groups": _groups(plan) if isinstance(plan, GroupedPlan) else None,
     }
+
+
+def workload_name(plan: Plan) -> str:
+    """Return what a plan says will be asked: queries that are listed one by one have no name."""
+    return plan.workload if isinstance(plan.workload, str) else "listed"
 
 
 def _cost_of_intervals(plan: Plan) -> str:

@@ -36,17 +36,14 @@ def threshold_for(n: int, scale: float, false_bins: float) -> int:
     22
     """
     return max(
-        1, math.ceil(scale * (_log(n) - math.log1p(math.exp(-1 / scale)) - math.log(false_bins)) - _MARGIN)
+        1,
+        math.ceil(scale * (math.log(n) - math.log1p(math.exp(-1 / scale)) - math.log(false_bins)) - _MARGIN),
     )
 
 
 def expected_false(n: int, scale: float, threshold: int) -> float:
     """Return how many of n empty bins are listed in expectation."""
-    return math.exp(min(_log(n) - threshold / scale - math.log1p(math.exp(-1 / scale)), 700.0))
-
-
-def _log(n: int) -> float:
-    return math.log(n)
+    return math.exp(min(math.log(n) - threshold / scale - math.log1p(math.exp(-1 / scale)), 700.0))
 
 
 @dataclass(frozen=True)
