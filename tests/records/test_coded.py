@@ -190,6 +190,9 @@ def test_columns_that_are_no_text_are_refused(axis):
             (lambda form=form: Codes(form), "outside brackets")
             for form in ("[0-9]+", "(A|B)[0-9]", r"\d{3}", "^A$")
         ),
+        *((lambda form=form: Codes(form), "write it last") for form in ("A[^0-9]", r"[\d]{3}", r"[A-Z\-]")),
+        (lambda: Codes(".{3}"), "a point stands for itself"),
+        *((lambda form=form: Codes(form), "not understood") for form in ("[0-9]{2,3}", "[[:digit:]]", "A{}")),
     ],
 )
 def test_bad_declarations_say_what_to_write(make, words):
@@ -207,6 +210,7 @@ def test_the_longest_codes_are_counted():
 
 def test_signs_of_regular_expressions_stand_for_themselves_in_brackets_and_a_point_anywhere():
     assert Codes("A[+][0-9].").name(3) == "A+3."
+    assert Codes(r"[^][\][0^][a\]").name(3) == "^\\^\\"
 
 
 def test_several_domains_of_very_many_bins_are_counted_as_each_alone():

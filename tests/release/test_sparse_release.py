@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dphist
-from dphist.domain import Addresses, Codes, Domain, Integers
+from dphist.domain import Addresses, Categories, Codes, Domain, Integers
 from dphist.domain.workload import AllRanges, Points
 from dphist.errors import OutputError, ReleaseFileError, UsageError
 from dphist.methods.sparse import make_sparse
@@ -130,6 +130,25 @@ def test_a_listing_says_what_it_is_and_gives_every_key_an_interval():
     assert "not measured" in release.sum("::/1").note
     names = release.to_pandas()["bin"].tolist()
     assert WIDE.axis.name(9) in names
+
+
+def test_a_bin_that_is_not_listed_says_so_however_it_is_asked_for():
+    release = made(WIDE, [9], [90], "listed", epsilon=F(1), seed=1)
+    absent = release.value("2001::", level=0.9)
+    t, most = release.listing.threshold, release.listing.unlisted(0.9)
+    words = f"not listed: below the threshold of {t}; its count is at most {most:.0f} with 90 %"
+    assert str(absent) == f"{words} SIMULATED: not private."
+    assert words in absent.note
+    assert release.sum("2001::", level=0.9) == absent
+    assert str(release.value(WIDE.axis.name(9))).startswith(f"{release.value(WIDE.axis.name(9)).value:g} (")
+    few = made(WIDE, [9, 12], [90, 80], "listed:most=1", epsilon=SURE)
+    assert str(few.value(WIDE.axis.name(12))).startswith("not listed: not one of the 1 largest noisy counts")
+    grid = made(Domain((Codes("[A-Z]{4}"), Codes("[0-9]{4}"))), [7], [40], "listed")
+    assert grid.sum("AAAA", "0008") == grid.value("AAAA", "0008")
+    assert str(grid.sum("AAAA", "0008")).startswith("not listed")
+    assert grid.sum("AAAA", "0007").low == grid.value("AAAA", "0007").low is not None
+    labels = made(Domain((Categories(["a", "b"]),)), [0], [40], "listed")
+    assert str(labels.sum(["b"])).startswith("not listed")
 
 
 def test_the_text_of_a_release_tells_no_number_that_was_not_released():

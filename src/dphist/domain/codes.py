@@ -60,6 +60,10 @@ class Codes:
                 )
             if len(found) > _MOST_PLACES:
                 break  # too many, however many they are
+            if place[2] == "." and place[3]:
+                raise UsageError(
+                    f"a point stands for itself here, not for any character: list those that can, {_SUCH}."
+                )
             found += [_characters(place[1]) if place[1] else _outside(place[2])] * int(place[3] or 1)
             at = place.end()
         return tuple(found)
@@ -138,6 +142,12 @@ def _plain(character: str) -> str:
 
 def _characters(text: str) -> str:
     """Return the characters of a class such as A-Z0-9, each once."""
+    if len(text) > 1 and (text[0] == "^" or "\\" in text[:-1]):
+        sign = "^" if text[0] == "^" else "\\"
+        raise UsageError(
+            f"[{text}] names the characters that can stand at a place, and {sign} gives none of them another "
+            f"meaning: list all of them, {_SUCH}; for the character {sign} itself write it last."
+        )
     found = ""
     for one in re.finditer("(.)-(.)|(.)", text, re.DOTALL):
         first, last = (one[1], one[2]) if one[3] is None else (one[3], one[3])

@@ -76,6 +76,7 @@ class Estimate:
         level: the confidence level of the interval.
         note: what the interval covers and how it was obtained, or why there is none.
         spelled: value, low and high as text, for axes of time: what the clock shows.
+        words: the answer as a sentence, where the number alone would mislead: of a bin that is not listed.
     """
 
     value: float
@@ -84,8 +85,11 @@ class Estimate:
     level: float
     note: str = field(repr=False)
     spelled: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    words: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
+        if self.words:
+            return f"{self.words}{f' {STAMP}' if self.note.startswith(STAMP) else ''}"
         known = [number for number in (self.value, self.low, self.high) if number is not None]
         value, *ends = self.spelled or map(_shown, known)
         if not ends:

@@ -207,22 +207,15 @@ class SparseRelease:
         The interval holds for a key that was not chosen by looking at the release. A bin that shares its
         group's number has its share of it, and between 0 and all of the group's records.
 
-        >>> hosts.value("10.9.9.9").value
-        0.0
+        >>> print(hosts.value("10.9.9.9"))
+        not listed: below the threshold of 23; its count is at most 25 with 95 %
         """
         noise_law.check_level(level)
         at = keys.key_bin(self.domain, key)
         if self.along_curve:
             row, column = divmod(at, self.domain.shape[1])
             return self._of_squares([(row, row + 1)], [(column, column + 1)], level)
-        piece = self._piece(at)
-        size = int(self.groups.sizes[piece])
-        if self.listing is not None and not math.isfinite(self._scales[piece]):
-            high = float(self.listing.unlisted(level))
-            note = "The bin is not listed: its noisy count is below the threshold. " + self.description
-            return Estimate(0.0, 0.0, high, level, self._note(note))
-        found = self._of_runs([(at, at + 1)], level) if size > 1 else self._of_pieces(piece, piece + 1, level)
-        return found if self.listing is None else replace(found, note=self._note(self.description))
+        return self._of_runs([(at, at + 1)], level)
 
     def count(self, *key: Any, level: float = 0.95) -> Estimate:
         """Return ``value`` of a key, under the name that a ``Release`` has for it.
@@ -575,6 +568,8 @@ or take to_pandas(), which has one row per group.
         if self.listing is not None or len(runs) > 1:
             if len(runs) == 1 and self._is_listed(runs[0]):
                 return self._of_pieces(*self._inner(runs[0]), level)
+            if self.listing is not None and sum(last - first for first, last in runs) == 1:
+                return self._of_unlisted(self.listing, level)
             return Estimate(self._sum(runs), None, None, level, self._sum_note())
         (run,) = runs
         inner, outer = self._inner(run), self._outer(run)
@@ -587,6 +582,12 @@ or take to_pandas(), which has one row per group.
         value = self._sum(runs)
         low, high = min(max(low, 0.0), value), max(high, value)  # the counts inside a group are not negative
         return Estimate(value, low, high, level, self._sum_note())
+
+    def _of_unlisted(self, listing: Listing, level: float) -> Estimate:
+        """Return what may be said of one bin that is not listed."""
+        words = listing.why_unlisted(level)
+        note = self._note(f"{words}. {self.description}")
+        return Estimate(0.0, 0.0, float(listing.unlisted(level)), level, note, words=words)
 
     def _of_pieces(self, first: int, last: int, level: float) -> Estimate:
         """Return the sum of whole groups."""
@@ -629,6 +630,9 @@ or take to_pandas(), which has one row per group.
             return Estimate(
                 float(self.pieces.raw.sum()) * (area / self.domain.n), None, None, level, self._note(note)
             )
+        if all(len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in (rows, across)):
+            at = rows[0][0] * self.domain.shape[1] + across[0][0]
+            return self._of_runs([(at, at + 1)], level)
         row, column = np.divmod(self.groups.starts[:-1][self._listed], self.domain.shape[1])
         kept = _within(row, rows) & _within(column, across)
         return Estimate(float(self.pieces.raw[self._listed][kept].sum()), None, None, level, self._sum_note())

@@ -85,6 +85,13 @@ class Listing:
         """Return how many records a bin that was named in advance and is not listed has at most."""
         return self.cutoff + self.margin(level)
 
+    def why_unlisted(self, level: float) -> str:
+        """Return in words that a bin that was named in advance is not listed, and what that says of it."""
+        below = f"below the threshold of {self.threshold:,}"
+        if self.most is not None:
+            below = f"not one of the {self.most:,} largest noisy counts from {self.threshold:,} on"
+        return f"not listed: {below}; its count is at most {self.unlisted(level):,.0f} with {100 * level:g} %"
+
     def all_unlisted(self, level: float) -> int:
         """Return how many records every bin that is not listed has at most, for all of them at once."""
         beta = (1 - noise_law.check_level(level)) / 2
