@@ -30,7 +30,7 @@ from dphist.records import count
 TENS = Domain((Regular(lo=0, hi=100, bins=10),))
 LABEL = Categories(("1", "a", "he said", "x,y", 'q"q'), other=True, null=True)
 CELLS = Domain((LABEL, LABEL))
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def total(path: Path | str, **options: object) -> int:
@@ -213,10 +213,11 @@ def test_a_byte_order_mark_says_the_same_before_every_record(tmp_path, name, mar
     one = np.eye(10, dtype=int)[5]
     for part in (1, 20):
         with small_parts(part=part):
-            data = [mark + b"55", b"7", b"7", b"7"] * 4
+            data = [mark + b"55", b"7", b"7", b"7"] * 2
             for front in ([], [b"7"] * 2):
-                assert (tally([mark + b"55", *front, *data]) - tally([*front, *data]) == one).all()
-                assert (tally([*front, *data, mark + b"55"]) - tally([*front, *data]) == one).all()
+                without = tally([*front, *data])
+                assert (tally([mark + b"55", *front, *data]) - without == one).all()
+                assert (tally([*front, *data, mark + b"55"]) - without == one).all()
 
 
 def text_of(kind: str, rows: list[bytes]) -> bytes:
