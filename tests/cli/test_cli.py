@@ -735,14 +735,14 @@ def test_a_demo_keeps_out_of_other_peoples_folders(here):
 
 
 def test_an_audit_says_what_it_found_and_draws_it(here):
-    run = dphist("audit", "identity", "--epsilon", "1", "--trials", "200", "--json", "--plot", "a.svg")
+    run = dphist("audit", "identity", "--epsilon", "1", "--trials", "100", "--json", "--plot", "a.svg")
     found = json.loads(run.stdout)
     assert found["claim"] == 1
     assert [part["part"] for part in found["parts"]] == ["measure"]
     assert not found["violated"]
     assert found["bound"] <= 1
     assert "<svg" in (here / "a.svg").read_text()
-    assert "not refuted" in dphist("audit", "identity", "--trials", "100").stdout
+    assert "not refuted" in dphist("audit", "identity", "--trials", "40").stdout
     dphist("audit", "identiti", code=2)
 
 

@@ -242,7 +242,7 @@ def check_greedy(draw, tree, widths, queries, *, decay):
             closed = (1 + r) ** 2 * (j + (state[q, tuning_closed.B] - moved / s) / (1 / s + r * r))
             assert np.isclose(closed, objective(other), rtol=1e-8)
         least = min(
-            objective(x) for x in [*np.linspace(0, 0.99, 14), *np.clip([lam - 1e-4, lam + 1e-4], 0, 0.999)]
+            objective(x) for x in [*np.linspace(0, 0.99, 8), *np.clip([lam - 1e-4, lam + 1e-4], 0, 0.999)]
         )
         assert objective(lam) <= least * (1 + 1e-12) + 1e-13
         used += lam > 0
@@ -250,7 +250,7 @@ def check_greedy(draw, tree, widths, queries, *, decay):
 
 
 @pytest.mark.parametrize("decay", [True, False])
-@pytest.mark.parametrize("k", [1, 2, 3, 7, 8, 13, 21, 32])
+@pytest.mark.parametrize("k", [1, 2, 3, 8, 13, 32])
 def test_greedy_minimises_equation_nine_for_all_ranges_and_prefixes(k, decay):
     draw = np.random.default_rng(k)
     used = 0

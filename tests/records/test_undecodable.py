@@ -97,6 +97,7 @@ def as_parquet_folders(cells, folder):
 
 LOADS = [as_arrow, as_small, as_dictionary, as_dataset, as_reader, as_polars, as_pandas_arrow, as_pandas_text]
 LOADS += [as_parquet, as_plain_parquet, as_parquet_with_times, as_parquet_folders]
+EVERY = [as_arrow, as_polars, as_pandas_text, as_parquet, as_parquet_folders]  # as others are read
 CONDITIONS = [
     *("LOWER(t) = 'a'", "LENGTH(t) = 1", "t LIKE 'a%'", "t ILIKE 'A%'", "t > 'a'", "t < 'z'", "t = '?'"),
     *("TRIM(UPPER(t)) = 'A'", "REPLACE(t, 'a', 'b') = 'b'", "SUBSTRING(t, 1, 1) = 'a'", "t <> 'a'"),
@@ -108,7 +109,7 @@ def test_bytes_that_are_no_text_are_one_record(load, tmp_path):
     rows = GOOD * 5
     assert count(load(rows, tmp_path), WARDS, columns="t").values.tolist() == [5, 5, 0, 0, 0, 5, 5]
     assert count(load([*rows, *BAD], tmp_path), WARDS, columns="t").values.tolist() == [5, 5, 0, 0, 0, 10, 5]
-    for where in CONDITIONS:
+    for where in CONDITIONS if load in EVERY else CONDITIONS[::3]:
         before = count(load(rows, tmp_path), ONE, columns="x", where=where).values[0]
         after = count(load([*rows, BAD[1]], tmp_path), ONE, columns="x", where=where).values[0]
         assert after - before in (0, 1), where

@@ -71,12 +71,12 @@ def test_cautious_takes_no_noise_for_filled_bins_and_finds_those_that_are(scale)
     x[700] = round(100 * scale)
     rough, final = noise_law.variance(scale), noise_law.variance(50 * scale)
     found = {"auto": [], "cautious": []}
-    for seed in range(40):
+    for seed in range(20):
         h = noisy(x, scale, seed)
         for penalty, cuts in found.items():
             cuts.append(Optimal(Unbiased(weighted=True), penalty=penalty).cut(h, rough, final).tolist())
-    assert sum(cut != [0, 700, 701, 2048] for cut in found["cautious"]) <= 2
-    assert sum(cut != [0, 700, 701, 2048] for cut in found["auto"]) >= 4
+    assert sum(cut != [0, 700, 701, 2048] for cut in found["cautious"]) <= 1
+    assert sum(cut != [0, 700, 701, 2048] for cut in found["auto"]) >= 2
 
 
 def test_cautious_leaves_bins_alone_that_all_differ():

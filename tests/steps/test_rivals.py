@@ -273,7 +273,7 @@ def dense_error(matrix, variances, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["privelet", "hay", "hb", "identity", "geometric-tree"])
 def test_the_error_over_all_ranges_is_what_theory_says(method):
-    n, trials = 256, 2000
+    n, trials = 256, 800
     queries = workload.AllRanges(n)
     curator = curator_of(np.zeros(n, int))
     _, found = make_pipeline(method, curator.domain).values(curator, queries)
@@ -292,7 +292,7 @@ def test_the_error_over_all_ranges_is_what_theory_says(method):
         np.zeros(n, int), epsilon=1, method=method, workload=queries, trials=trials, seed=5
     )
     seen = np.mean([queries.mean_squared_error(np.asarray(v)) for v in values])
-    assert seen == pytest.approx(expected, rel=0.03)
+    assert seen == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.long

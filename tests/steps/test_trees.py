@@ -54,10 +54,10 @@ def test_without_noise_alike_bins_are_grouped_and_come_out_right(method, asked):
 @pytest.mark.parametrize("method", ["greedyh", "greedyh-tuned"])
 def test_for_single_bins_a_workload_tree_is_the_laplace_mechanism(method):
     x = RNG.integers(0, 50, 40)
-    tree = dphist.simulate(x, epsilon=1, method=method, workload="points", trials=1500, seed=1)
+    tree = dphist.simulate(x, epsilon=1, method=method, workload="points", trials=400, seed=1)
     plain = dphist.simulate(x, epsilon=1, method="identity", trials=1500, seed=2)
     assert (tree == np.rint(tree)).all(), "each bin is measured by itself, once"
-    assert np.var(tree - x) == pytest.approx(np.var(plain - x), rel=0.04)
+    assert np.var(tree - x) == pytest.approx(np.var(plain - x), rel=0.08)
 
 
 @pytest.mark.slow
