@@ -719,6 +719,34 @@ def test_a_ledger_without_entries_or_without_that_dataset(here):
     assert "no limit" in dphist("ledger", "limit", "l.db", "none", "--dataset", "visits").stdout
 
 
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--epsilon", "0"), 2),  # ours, in the command
+        (("--epsilon", "1", "--post", "x", "--post", "y"), 2),  # ours, in the arguments
+        (("--epsilom", "1"), 2),  # of the reader of arguments
+        ((), 2),  # an option that is missing
+        (("--epsilon", "1", "--where", "agee > 1"), 4),
+        (("--epsilon", "1", "--ledger", "no.db"), 3),
+    ],
+)
+def test_an_error_before_the_charge_says_that_nothing_was_charged(here, more, code):
+    said = " ".join(dphist(*PUBLISH, *more, code=code).stderr.replace("│", " ").split())
+    assert said.count("Nothing was charged.") == 1
+    assert "nothing was charged" not in dphist("query", "no.json", "1", "2", code=4).stderr.casefold()
+
+
+def test_an_error_after_the_charge_does_not_say_that_nothing_was_charged(here, monkeypatch, unrehearsed):
+    def fail(*given, **options):
+        raise package.errors.UsageError("drawn, and then broken.")
+
+    monkeypatch.setattr("dphist.methods.pipeline.Pipeline.run", fail)
+    said = dphist(*PUBLISH, "--epsilon", "1", code=2).stderr
+    assert "drawn, and then broken." in said
+    assert "nothing was charged" not in said.casefold()
+    assert "spent 1" in dphist("ledger", "show").stdout
+
+
 def test_a_demo_without_its_data_says_how_to_get_it(here, monkeypatch):
     import importlib.util
 

@@ -19,8 +19,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from dphist._common.text import harmless
 from dphist.domain import Addresses, Codes, Integers
-from dphist.errors import OutputError, UsageError, is_interrupt
-from dphist.privacy.ledger import as_decimal
+from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
+from dphist.privacy.ledger import as_decimal, charges_begun
 
 if TYPE_CHECKING:
     from dphist.domain import Axis, Domain
@@ -79,6 +79,42 @@ class Command(TyperCommand):
                 say(f"warning: {old} is called {new} now; the old name goes with the next version.")
                 args = [*args[:at], f"{new}{equals}{value}", *args[at + 1 :]]
         return args
+
+
+class Charging(Command):
+    """A command that charges a ledger: an error that came before says that nothing was charged."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        with _saying_if_nothing_was_charged():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _saying_if_nothing_was_charged():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _saying_if_nothing_was_charged() -> Iterator[None]:
+    """Add to the message of an error that nothing was charged, unless a charge was begun or it says so."""
+    before = charges_begun()
+    try:
+        yield
+    except Exception as error:
+        if charges_begun() == before:
+            _add(error, "Nothing was charged.")
+        raise
+
+
+def _add(error: Exception, words: str) -> None:
+    """Add a sentence to the message of an error of this package, or of the reading of arguments."""
+    text = str(error)
+    if words.rstrip(".").casefold() in text.casefold():
+        return
+    if isinstance(error, DphistError):
+        error.args = (f"{text}{' ' if text.endswith('.') else chr(10)}{words}",)
+    elif hasattr(error, "format_message"):
+        said = vars(error).get("message")
+        vars(error)["message"] = f"{said.rstrip('.')}. {words}" if said else words
 
 
 class Commands(TyperGroup):

@@ -17,6 +17,7 @@ import typer
 
 from dphist._common.text import harmless
 from dphist.cli.common import (
+    Charging,
     Command,
     Commands,
     Interrupted,
@@ -141,7 +142,7 @@ def plan_price(
     book.check(publication.budget, dataset=publication.dataset)
 
 
-@app.command("publish", cls=Command)
+@app.command("publish", cls=Charging)
 def plan_publish(
     file: PlanFile,
     data: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from dphist._common import __version__
 from dphist.cli import advise, bounds, check, handin, lab, ledger, look, plan, publish, studio, warm
-from dphist.cli.common import CODES, Command, Commands, say, show
+from dphist.cli.common import CODES, Charging, Command, Commands, say, show
 from dphist.errors import DphistError
 
 app = typer.Typer(
@@ -33,8 +33,8 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 app.command(cls=Command)(check.check)
-app.command(cls=Command)(publish.publish)
-app.command(cls=Command)(bounds.bounds)
+app.command(cls=Charging)(publish.publish)
+app.command(cls=Charging)(bounds.bounds)
 app.command(cls=Command, context_settings={"ignore_unknown_options": True})(look.query)
 for command in (
     look.plot,
@@ -50,7 +50,7 @@ for command in (
     studio.studio,
     warm.warm,
 ):
-    app.command(cls=Command)(command)
+    app.command(cls=Charging if command is look.demo else Command)(command)
 app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 

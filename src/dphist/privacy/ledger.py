@@ -53,6 +53,7 @@ _SEAL = object()  # held by this module alone, so that a Charge is not made by a
 
 _KINDS = {("charge", False), ("limit", False), ("limit", True)}  # kind, and whether without a number
 _NOTHING: Account = (Fraction(0), None)
+_BEGUN = [0]  # charges that this process has begun to write to a file
 
 
 def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
@@ -482,6 +483,7 @@ class Ledger(LedgerLike):
         with self._writing() as (file, book):
             _refuse_again(words[-1], book.tokens)
             self._check(book, dataset, epsilon)
+            _BEGUN[0] += 1
             self._append(file, book, _charged(dataset, epsilon, words))
 
     def _check(self, book: _Balances, dataset: str, epsilon: Fraction) -> None:
@@ -545,6 +547,11 @@ class Ledger(LedgerLike):
         if any(spent.denominator > _LONGEST_TOTAL for spent, _ in book.accounts.values()):
             raise journal.damaged(self.path, "a total is longer than any that is allowed")
         return book, entries
+
+
+def charges_begun() -> int:
+    """Return how many charges this process has begun to write to a file, whether or not that went well."""
+    return _BEGUN[0]
 
 
 def _charged(dataset: str, epsilon: Fraction, words: Words) -> Entry:
