@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from dphist.studio.edit import Start, Studio
+from dphist.studio.edit import Studio
+from dphist.studio.start import Start
 from dphist.studio.view import app as view_app
 
 TOKEN = "b" * 64

@@ -5,7 +5,8 @@ import json
 
 import httpx
 
-from dphist.studio.edit import Start, Studio
+from dphist.studio.edit import Studio
+from dphist.studio.start import Start
 from dphist.studio.view import app as view_app
 
 PORT, TOKEN = 8765, "t" * 64

@@ -17,7 +17,8 @@ from dphist.planning import plan as api
 from dphist.privacy import journal
 from dphist.records.engines import duck, untyped  # noqa: F401 - ahead, so that no child has to
 from dphist.release.release import Release
-from dphist.studio.edit import Start, Studio
+from dphist.studio.edit import Studio
+from dphist.studio.start import Start
 
 DIE = 86
 

@@ -137,6 +137,7 @@ def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
         box = one.page.locator("#oc svg").bounding_box()
         one.page.mouse.move(box["x"] + 80, box["y"] + 200)
         one.page.mouse.down()
+        one.page.evaluate("() => document.querySelector('#theme').click()")  # which draws the page anew
         one.page.mouse.move(box["x"] + box["width"] - 30, box["y"] + 40, steps=10)
         one.page.mouse.up()
         one.page.fill("[aria-label='Height at 0']", "0")

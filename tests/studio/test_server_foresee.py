@@ -16,7 +16,9 @@ from dphist.planning.foresee import Foresight, _hundredths, plan_epsilon
 from dphist.planning.preview import Pattern
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.release.words import chance_after
+from dphist.studio import edit, foreseeing
 from dphist.studio.foreseeing import Superseded, Turns
+from dphist.studio.start import Start
 from shell import dphist
 from studio_client import studio_page
 
@@ -100,7 +102,12 @@ class TestNumbers:
     def test_a_curve_for_every_suitable_method_that_of_the_plan_first(self, page):
         found = page.lines("foresee", ASKED, sequence=1)
         curves = [part for part in found if part["part"] == "curve"]
-        assert [c["method"] for c in curves] == ["identity", "uniform", "hb", "privelet"]
+        assert [c["method"] for c in curves] == ["identity", "identity", "hb", "privelet", "uniform"]
+        first, *curves = curves  # from a few trials, before all else is known closely
+        names = [(part["part"], part.get("final")) for part in found]
+        assert names.index(("curve", None)) < names.index(("error", True)) < names.index(("progress", None))
+        assert names.index(("advice", None)) < names.index(("curve", None), names.index(("error", True)) + 2)
+        assert [e for e, _ in first["points"]] == [e for e, _ in curves[0]["points"]]
         options = {"records": 5000, "epsilon": "0.2", "like": "smooth"}
         for curve in curves:
             row = advise(library.Integers(0, 15), methods=[curve["method"]], **options).rows[0]
@@ -113,7 +120,37 @@ class TestNumbers:
         advice = parts(page.lines("foresee", worse, sequence=2))["advice"]
         assert advice["method"] in ("identity", "hb") and advice["ratio"] > 1.2 and "0." in advice["words"]
         steps = [part for part in found if part["part"] == "progress"]
-        assert [(s["done"], s["of"]) for s in steps] == [(i, 4) for i in range(4)]
+        assert [(s["done"], s["of"]) for s in steps] == [(i, 6) for i in range(6)]
+
+    def test_of_methods_far_behind_the_ends_of_the_curve_are_enough(self, page, monkeypatch):
+        monkeypatch.setattr(foreseeing, "_NEAR", 1)
+        curves = [part for part in page.lines("foresee", ASKED, sequence=1) if part["part"] == "curve"]
+        whole, *rest = ([e for e, _ in c["points"]] for c in curves[2:])
+        assert len(whole) >= 5
+        assert all(ends == [whole[0], 0.2, whole[-1]] for ends in rest) and len(rest) == 2
+
+    def test_what_a_page_asks_first_is_worked_out_before_it_asks(self, here, page, monkeypatch):
+        monkeypatch.setattr(edit, "_MOMENT", 0)
+        page.ask("plan/save", plan=PLAN, path="a.toml", base_digest=None)
+        made = edit.Studio(Start(here))
+        monkeypatch.setattr(edit, "vega", lambda: None)
+        done = threading.Event()
+        real = made.foreseeing.ahead
+        monkeypatch.setattr(made.foreseeing, "ahead", lambda plan: (real(plan), done.set()))
+        threading.Thread(target=made.ahead, daemon=True).start()
+        answered = made.open({"path": "a.toml"})
+        assert done.wait(60)
+        trials = []
+        ours = SimulatedErrors._trial
+        monkeypatch.setattr(SimulatedErrors, "_trial", lambda *given: trials.append(1) or ours(*given))
+        asked = ASKED | {"plan": answered["plan"], "records": foreseeing.RECORDS, "sequence": 1}
+        found = list(made.foreseeing.foresee(asked))
+        assert found[-1]["part"] == "end" and not trials
+        with pytest.raises(Superseded):  # whoever asks comes first
+            free = made.foreseeing.turns.free()
+            free()
+            made.foreseeing.turns.take("b", 1)
+            free()
 
     def test_widths_are_those_of_a_release(self, page):
         widths = parts(page.lines("foresee", ASKED, sequence=1))["widths"]

@@ -279,7 +279,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import types  # the helper of these tests names both studios
-sys.modules["dphist.studio.edit"] = types.SimpleNamespace(Start=None, Studio=None)
+sys.modules["dphist.studio.edit"] = types.SimpleNamespace(Studio=None)
 from studio_client import view_page
 page = view_page(Path.cwd())
 assert page.ask("files")["files"]

@@ -12,7 +12,7 @@ from dphist.errors import UsageError
 from dphist.planning import flights
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger
-from dphist.studio.edit import Start
+from dphist.studio.start import Start
 from shell import dphist
 from studio_client import studio_page
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dphist.cli.common import say
 from dphist.errors import UsageError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from dphist.studio.start import Start
 
 
 def studio(
@@ -48,9 +56,8 @@ def studio(
         if file is not None or ledger is not None or demo:
             raise UsageError("--view shows a folder of releases; leave FILE, --ledger and --demo out.")
         _look(view, port, no_browser=no_browser, allow_root=allow_root)
-    from dphist.studio.edit import Start, Studio
     from dphist.studio.serve import refuse_root, serve
-    from dphist.studio.service import vega
+    from dphist.studio.start import Start
 
     refuse_root(allowed=allow_root)
     if demo:
@@ -59,14 +66,17 @@ def studio(
         if file is not None or ledger is not None:
             raise UsageError("--demo has a plan and a ledger of its own; leave FILE and --ledger out.")
         file = str(flights.studio(Path("dphist-studio-demo")))
-    made = Studio(Start.of(file, ledger))
-    serve(
-        lambda port, token: made.app(port=port, token=token),
-        port=port,
-        browser=not no_browser,
-        say=say,
-        ahead=vega,
-    )
+    start = Start.of(file, ledger)
+    serve(partial(_made, start), port=port, browser=not no_browser, say=say)
+
+
+def _made(start: Start, port: Callable[[], int], token: str) -> ASGIApp:
+    """Return the studio, which takes most of a second to import: by now the browser opens."""
+    from dphist.studio.edit import Studio
+
+    made = Studio(start)
+    Thread(target=made.ahead, daemon=True).start()
+    return made.app(port=port, token=token)
 
 
 def _look(folder: Path, port: int, *, no_browser: bool, allow_root: bool) -> None:

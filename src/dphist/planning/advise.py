@@ -562,11 +562,22 @@ def _between(low: Fraction, high: Fraction, above: float, below: float, target: 
 
 
 def expected_row(
-    study: SimulatedErrors, method: str, epsilon: Fraction, runs: int, *, around: Fraction | None, tied: bool
+    study: SimulatedErrors,
+    method: str,
+    epsilon: Fraction,
+    runs: int,
+    *,
+    around: Fraction | None,
+    tied: bool,
+    sketch: bool = False,
 ) -> Expected:
-    """Return one method's expected error over ``runs``, with the curve around an epsilon if asked for."""
+    """Return one method's expected error over ``runs``, with the curve around an epsilon if asked for.
+
+    Args:
+        sketch: the curve has its two ends alone, as that of a slow method.
+    """
     errors = study.errors(method, epsilon, runs)
-    steps = () if around is None else (-2, 2) if method in SLOW else (-2, -1, 0, 1, 2)
+    steps = () if around is None else (-2, 2) if sketch or method in SLOW else (-2, -1, 0, 1, 2)
     along = (_round_epsilon(around or epsilon, k) for k in steps)
     curve = {e: study.mean(method, e, study.few) for e in along if LEAST <= e <= MOST}
     # Fewer runs were made along the curve; where more runs exist, they correct its level.

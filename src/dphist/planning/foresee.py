@@ -6,7 +6,7 @@ come as soon as they are known, and the work ends when ``between``, which is cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -106,10 +106,10 @@ class Foresight:
         return self.plan.pipeline.name
 
     @property
-    def methods(self) -> list[str]:
-        """All suitable methods: that of the plan first, slow ones last."""
+    def others(self) -> list[str]:
+        """All suitable methods but that of the plan, slow ones last."""
         others = [name for name in self._study.pipelines if name != self.method]
-        return [self.method, *sorted(others, key=lambda name: name in SLOW)]
+        return sorted(others, key=lambda name: name in SLOW)
 
     @property
     def answer(self) -> float:
@@ -120,10 +120,11 @@ class Foresight:
         """Return the error per query of the plan's method, from a few trials."""
         return self._study.mean(self.method, self.epsilon, self._study.few)
 
-    def row(self, method: str, *, closely: bool = False) -> Expected:
-        """Return a method's error at the plan's epsilon, and its curve around it."""
+    def row(self, method: str, *, closely: bool = False, sketch: bool = False) -> Expected:
+        """Return a method's error at the plan's epsilon, and its curve around it or the ends of that."""
         runs = self._settled(method) if closely else self._study.few
-        return expected_row(self._study, method, self.epsilon, runs, around=self.epsilon, tied=False)
+        around = self.epsilon
+        return expected_row(self._study, method, around, runs, around=around, tied=False, sketch=sketch)
 
     def settled(self) -> float:
         """Return the error per query of the plan's method alone, as `advise` states it."""
@@ -131,6 +132,10 @@ class Foresight:
 
     def _settled(self, method: str) -> int:
         return self._study.many if method in SLOW else self._study.settle(method, self.epsilon)
+
+    def has_intervals(self, method: str) -> bool:
+        """Return whether a release of a method has intervals."""
+        return self._study.has_intervals(method, self.epsilon)
 
     def compared(self, method: str) -> float:
         """Return a method's error divided by that of the plan's, on the same made-up data and noise."""
@@ -227,7 +232,7 @@ class Foresight:
         )
 
     def _silent(self) -> Warned | None:
-        if self._study.has_intervals(self.method, self.epsilon):
+        if self.has_intervals(self.method):
             return None
         return Warned(
             "no_intervals",
@@ -279,9 +284,8 @@ class Foresight:
         return Warned("small_bins", message, remedy, change)
 
 
-def no_method(rows: Sequence[Expected], answer: float) -> Warned | None:
-    """Return a warning if even the best of all methods is far off."""
-    best = min(row.error for row in rows)
+def no_method(best: float, answer: float) -> Warned | None:
+    """Return a warning if even the error of the best of all methods is far off."""
     if best <= _LOOSE * answer:
         return None
     percent = f"{100 * best / answer:,.0f}"

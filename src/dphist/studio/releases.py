@@ -17,7 +17,6 @@ from dphist.domain import Axis, Categories, Domain, Instants
 from dphist.errors import DphistError, UsageError
 from dphist.release import Estimate, Release, words
 from dphist.release.differences import change, level_of_each
-from dphist.release.export import columns_of, describe, export
 from dphist.release.files import load_dense
 from dphist.release.glance import is_release
 from dphist.release.grouped import GroupedRelease
@@ -223,6 +222,8 @@ class Releases:
 
     def table(self, asked: Asked) -> dict[str, Any]:
         """Return some rows of the table that is exported."""
+        from dphist.release.export import columns_of, describe
+
         found, level = self.opened(asked.get("path")), level_in(asked)
         table = columns_of(
             found if asked.get("group") is None else _one(found, asked["group"])[0], level=level
@@ -260,6 +261,8 @@ class Releases:
             raise Refusal(410, "gone", "that report is not there any more.") from None
 
     def _made(self, path: Path, form: str, level: float, asked: Asked) -> bytes:
+        from dphist.release.export import export
+
         found = self._load(path)
         one = found if asked.get("group") is None else _one(found, asked["group"])[0]
         title = asked.get("title") or ""

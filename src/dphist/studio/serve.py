@@ -11,10 +11,13 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from dphist.errors import UsageError
+
+if TYPE_CHECKING:  # the address is printed before these are imported
+    import uvicorn
+    from starlette.types import ASGIApp
 
 LOOPBACK = "127.0.0.1"
 PUBLICATION = "publication"  # the name of the thread that must not be cut off
@@ -40,43 +43,45 @@ def serve(
     port: int,
     browser: bool,
     say: Callable[[str], None],
-    ahead: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a studio until Ctrl-C.
 
     Args:
-        make: makes the application, given how to learn the port and the token.
+        make: makes the application, given how to learn the port and the token, while the browser opens.
         port: 0 takes a free one.
-        ahead: done while the browser opens.
     """
-    import uvicorn
-
     with _listening(port) as listener:
         chosen = listener.getsockname()[1]
         token = new_token()
         address = f"http://{LOOPBACK}:{chosen}/#token={token}"
-        settings = uvicorn.Config(
-            make(lambda: chosen, token),
-            log_level="critical",  # no line about a request: a path could be private
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=5,
-            ws="none",
-        )
-        server = uvicorn.Server(settings)
         say(f"the studio is at {address}")
         say("only this machine can reach it, and only with this address. End it with Ctrl-C.")
-        threading.Thread(target=ahead, daemon=True).start()
-        with _page(address) as page:
+        started = True
+        with _page(address) as page, suppress(KeyboardInterrupt):  # which is how it ends
             if browser:
                 threading.Thread(target=_open, args=(page, say), daemon=True).start()
-            with suppress(KeyboardInterrupt):  # which is how it ends
-                server.run(sockets=[listener])
-    if not server.started:
+            server = _server(make(lambda: chosen, token))
+            server.run(sockets=[listener])
+            started = server.started
+    if not started:
         sys.exit(1)
     busy = any(thread.name == PUBLICATION for thread in threading.enumerate())
     say("the studio was stopped." + " A publication is being finished; please wait." * busy)
+
+
+def _server(app: ASGIApp) -> uvicorn.Server:
+    import uvicorn
+
+    settings = uvicorn.Config(
+        app,
+        log_level="critical",  # no line about a request: a path could be private
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+        ws="none",
+    )
+    return uvicorn.Server(settings)
 
 
 @contextmanager

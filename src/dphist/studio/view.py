@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ def main(arguments: list[str] | None = None) -> None:
         refuse_root(allowed=given.allow_root)
         if not given.folder.is_dir():
             raise UsageError(f"{given.folder} is no folder; name the folder of the releases.")
+        threading.Thread(target=vega, daemon=True).start()
         serve(
             lambda port, token: app(given.folder, port=port, token=token),
             port=given.port,
             browser=not given.no_browser,
             say=lambda text: print(text, file=sys.stderr),
-            ahead=vega,
         )
     except DphistError as error:
         print(f"error: {error}", file=sys.stderr)

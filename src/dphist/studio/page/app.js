@@ -2,6 +2,7 @@
 import { post, whenGone } from './api.js';
 import { $, $$, button, closer, dialog, digits, eps, h, link, min, note, part, swap, words } from './dom.js';
 import { attempt, editing, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
+import { drag } from './charts.js';
 import design from './design.js';
 import foresee from './foresee.js';
 import publish from './publish.js';
@@ -32,6 +33,7 @@ const told = () => {
   return note('bad', h('b', t.message), ' ', t.suggestion, ' ', { true: 'Budget was charged.', false: 'Nothing was charged and nothing was published.' }[t.charged] || 'Whether anything was charged is not known yet: Publish will say.', ' ', link('Try again', () => { S.trouble = null; arrive(); }), ' ', link('Close', () => { S.trouble = null; show(); }));
 };
 const show = () => {
+  if (drag.held) { drag.after = show; return; }
   const bad = told();
   const left = (S.session.unfinished || []).filter(one => S.view !== 'publish' || one.path !== S.path);
   swap($('#main'), () => VIEWS[S.view].drawn?.(), bad && h('div.top18', bad), left.map(one => h('div.top18', note('warn', one.words, ' ', link('Open ' + one.path, async () => { if (await openPlan(one.path)) go('publish'); })))), VIEWS[S.view].view());

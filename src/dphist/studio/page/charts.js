@@ -59,10 +59,14 @@ const slider = (props, keys, move, ...children) => s('g', { tabindex: 0, role: '
 export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 export const drag = (node, move, end) => node.addEventListener('pointerdown', start => {
   start.preventDefault();
-  const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); end?.(); };
+  const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); drag.held = false; end?.(); drag.after?.(); drag.after = null; };
+  drag.held = true; // until then nothing is drawn anew under the pointer
   addEventListener('pointermove', go, stop); addEventListener('pointerup', done, stop); addEventListener('pointercancel', done, stop);
   go(start);
 });
+// How far a pointer is along a part of a box, from 0 to 1.
+const along = (box, e, left, room) => clamp((e.clientX - box.getBoundingClientRect().left - left) / room, 0, 1);
+const binAt = (n, ...at) => min(n - 1, floor(n * along(...at)));
 
 // A range of bins, to be moved by pointer or keys; the drawing below stays as it is.
 const brush = (box, svg, o) => {
@@ -78,7 +82,7 @@ const brush = (box, svg, o) => {
     attributes(shade, { x: x(a), width: x(b + 1) - x(a) });
     grips.forEach((g, i) => attributes(g, { transform: `translate(${x(i ? b + 1 : a)} 0)`, 'aria-valuenow': i ? b : a, 'aria-valuetext': o.names(i ? b : a) }));
   };
-  const bin = e => { const r = box.getBoundingClientRect(); return clamp(floor(((e.clientX - r.left) * box.clientWidth / r.width - left) / (right - left) * n), 0, n - 1); };
+  const bin = e => binAt(n, box, e, left, right - left);
   drag(hit, (e, start) => tell([bin(start), bin(e)].sort((p, q) => p - q)), end);
   grips.forEach((g, i) => drag(g, e => one(i, bin(e)), end));
   svg.append(shade, hit, ...grips);
@@ -102,7 +106,7 @@ export const histogram = (box, o) => {
   const hit = area(m.l, m.t, room, height - m.t - m.b, 'cross still');
   let last = null;
   drag(hit, e => {
-    const r = box.getBoundingClientRect(), i = clamp(floor((e.clientX - r.left - m.l) / room * n), 0, n - 1), v = clamp((height - m.b - (e.clientY - r.top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = max(1, abs(i - j));
+    const i = binAt(n, box, e, m.l, room), v = clamp((height - m.b - (e.clientY - box.getBoundingClientRect().top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = max(1, abs(i - j));
     for (let k = 0; k <= d; k++) o.values[round(j + (i - j) * k / d)] = w + (v - w) * k / d;
     last = [i, v];
     own.setAttribute('d', join(corners(o.values, x, y, room)));
@@ -173,7 +177,7 @@ export const errors = (box, o) => {
     for (const [key, value] of [['x', px + (near ? 11 : -11)], ['y', py + (near ? -10 : 20)], ['class', near ? 'start n0' : 'end n0']]) name.setAttribute(key, value);
     guide.setAttribute('d', `M${px} ${height - m.b}V${py}${o.ratio ? '' : 'H' + m.l}`);
   };
-  drag(dot, e => { const r = box.getBoundingClientRect(); o.move(e0 * (e1 / e0) ** clamp((e.clientX - r.left - m.l) / (width - m.l - m.r), 0, 1)); }, () => o.move(now, true));
+  drag(dot, e => o.move(e0 * (e1 / e0) ** along(box, e, m.l, width - m.l - m.r)), () => o.move(now, true));
   svg.append(guide, name, dot);
   set(o.epsilon, o.error);
   return set;

@@ -62,7 +62,7 @@ const reads = () => {
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
-  box?.replaceChildren(...(p && running ? [h('div.row.split', h('span.small', `Simulating ${p.words}, ${p.done + 1} of ${p.of} methods. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); }, 'tiny')), h('div.prog', part('i', p.done / p.of))] : []));
+  box?.replaceChildren(...(p && running ? [h('div.row.split', h('span.small', `Simulating ${p.words}, step ${p.done + 1} of ${p.of}. The numbers above are final.`), button('Cancel', () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); }, 'tiny')), h('div.prog', part('i', p.done / p.of))] : []));
 };
 // Sets epsilon; while a pointer is down only the curve already here is read.
 const setEpsilon = (value, final) => {
