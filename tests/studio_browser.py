@@ -103,11 +103,12 @@ class Tab:
         self.context = browser.new_context(**options | context)
         self.page = self.context.new_page()
         self.page.set_default_timeout(15_000)
-        self.faults, self.sent, self.open, self.most = [], [], set(), 0
+        self.faults, self.sent, self.refused, self.open, self.most = [], [], [], set(), 0
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda box: (self.faults.append(f"dialog {box.message}"), box.dismiss()))
         self.page.on("console", self._said)
         self.page.on("request", self._asked)
+        self.page.on("response", self._answered)
         for event in ("requestfinished", "requestfailed"):
             self.page.on(event, lambda request: self.open.discard(request))
 
@@ -115,6 +116,10 @@ class Tab:
         # A refusal that the page handles is logged by the browser as a failed resource, and is none here.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
+
+    def _answered(self, found):
+        if found.status >= 400:
+            self.refused.append(found.url)
 
     def _asked(self, request):
         if not request.url.startswith((self.served.address, "data:", "blob:")):

@@ -71,6 +71,12 @@ def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release
     with tab(browser, studio) as one:
         at_publish(one, "once").page.wait_for_selector("#pub")
         assert "With this release, at most 62.3." in one.text()  # of 100, which e^0.5 / (1 + e^0.5) bounds
+        one.go("ledger")
+        one.page.wait_for_selector("text=What is left")
+        assert "The sum assumes the worst" not in one.text()  # before anything is spent
+        one.page.evaluate("location.hash = '#explore'")
+        one.page.wait_for_selector("text=/Nothing published yet|Records by/")
+        one.go("publish")
         one.page.click("#pub")
         assert "Charge epsilon 0.5 to “once”?" in one.text("dialog")
         assert "3.5 of 4 is left" in one.text("dialog")
@@ -91,8 +97,18 @@ def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release
         one.heading("Published")
         assert "This plan was already published. You see the same release again." in one.text()
         assert "3.5 left" in one.text("#budget")
+        one.go("design")
+        one.page.reload()
+        one.heading("What do you want to count?")
+        assert "3.5 left" in one.text("#budget")
+        assert "this plan" not in one.text("#budget")
+        one.go("publish")
         one.page.click("text=Explore ages")
         one.heading("Records by age")
+        assert "Each interval holds by itself" not in one.text()
+        one.page.click("text=Each alone")
+        assert "Each interval holds by itself" in one.text()
+        assert not one.refused
         assert "One of two histograms that together protect" in one.text()
         one.go("ledger")
         one.page.wait_for_selector("text=What is left")

@@ -286,7 +286,7 @@ assert page.ask("files")["files"]
 assert page.ask("release/open", path="r.json")["shape"] == [3]
 page.ask("release/query", path="r.json", ranges=[[0, 2]], quantiles=[0.5], joint=True)
 page.ask("release/table", path="r.json")
-for form in ("png", "svg", "csv", "xlsx", "json", "parquet"):
+for form in ("png", "svg", "csv", "xlsx", "json", "parquet", "html"):
     assert page.send("release/export", {"path": "r.json", "format": form}).status_code == 200, form
 private = [m for m in sys.modules if m.startswith(("dphist.privacy", "dphist.records", "dphist.planning"))]
 assert not private, private

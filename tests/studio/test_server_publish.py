@@ -126,6 +126,29 @@ class TestPrepare:
 
 
 class TestPublish:
+    def test_an_opened_plan_says_whether_it_was_published_as_it_is(self, page, here):
+        assert page.ask("plan/open", ABOUT)["published"] is False
+        page.ask("publish", ready(page)[0])
+        found = page.ask("plan/open", ABOUT)
+        assert found["published"] is True
+        asked = ABOUT | {"base_digest": found["file_digest"]}
+        saved = page.ask("plan/save", asked, plan=found["plan"] | {"epsilon": "0.25"})
+        assert saved["published"] is False
+        asked["base_digest"] = saved["file_digest"]
+        assert page.ask("plan/save", asked, plan=found["plan"])["published"] is True
+        (here / "l.db").unlink()
+        assert page.ask("plan/open", ABOUT)["published"] is False  # nobody knows any more
+
+    def test_a_release_that_was_deleted_is_not_called_lost_by_a_stop_alone(self, page, here):
+        import shutil
+
+        page.ask("publish", ready(page)[0])
+        shutil.move(here / "plan", here / ".away")
+        words = ready(page)[1]["words"]
+        assert "moved or deleted" in words and "was stopped before" in words and "new charge" in words
+        shutil.move(here / ".away", here / "plan")
+        assert ready(page)[1]["state"] == "published"
+
     def test_a_ledger_that_another_process_holds_is_said(self, page, here, monkeypatch):
         from dphist.privacy import journal
 

@@ -313,4 +313,11 @@ class TestReleases:
         assert page.refused("release/open", path="line.json", status=422)["code"] == "bad_data"
         (planted / "line.json").unlink()
         assert page.refused("release/open", path="line.json", status=410)["code"] == "gone"
-        assert page.refused("files", under="nowhere", status=410)["code"] == "gone"
+        assert page.ask("files", under="nowhere")["files"] == []  # as before anything was published
+        assert page.refused("files", under="people.csv", status=410)["code"] == "gone"
+
+    def test_what_is_said_of_intervals_is_true_of_those_that_are_shown(self, page):
+        said = page.ask("release/open", path="line.json")["limits"]
+        alone, joint = ([name for name, _ in said[which]] for which in ("each", "joint"))
+        assert "Each interval holds by itself" in alone and "All intervals hold at once" in joint
+        assert "Each interval holds by itself" not in joint and len(alone) == len(joint)

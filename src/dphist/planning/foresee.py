@@ -41,6 +41,7 @@ from dphist.planning.simulate import trials
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.privacy.counts import Counts, unit_words
 from dphist.release import Release
+from dphist.release.words import unit_word
 
 _LOOSE = 0.4  # of a typical answer: an error above it serves nobody
 _MOSTLY = 0.9  # of all bins: where so many are noise, there are too many bins
@@ -226,7 +227,7 @@ class Foresight:
         many = plan.max_contributions
         return Warned(
             "bounded",
-            f"Of a {plan.unit} with more than {many} record{'s' * (many > 1)}, only {many} "
+            f"Of a {unit_word(plan.unit)} with more than {many} record{'s' * (many > 1)}, only {many} "
             f"{'are' if many > 1 else 'is'} counted. The result is lower than the true number of records by "
             "an amount that no interval shows. The report says so.",
         )

@@ -243,15 +243,19 @@ def citation(release: AnyRelease, title: str) -> str:
     )
 
 
-def limits(release: AnyRelease) -> list[tuple[str, str]]:
-    """Return what a reader could take a release for, and should not."""
+def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]:
+    """Return what a reader could take a release for, and should not.
+
+    Args:
+        joint: whether the intervals beside it hold all at once.
+    """
+    each = "Each interval holds by itself", "of twenty 95 % intervals, expect one to miss. "
+    if joint:
+        each = "All intervals hold at once", "in 95 of 100 releases. "
+    add = "The ends of several must not be added up: ask for the interval of the sum with dphist query."
     found = [
         ("Intervals cover the noise", "not wrong or missing records, nor the choice of who was asked."),
-        (
-            "Each interval holds by itself",
-            "of twenty 95 % intervals, expect one to miss. The ends of several must not be added up: ask for "
-            "the interval of the sum with dphist query.",
-        ),
+        (each[0], each[1] + add),
         (
             "Facts about groups are not covered",
             "what is true of many people can be learnt of anybody, whether or not they are in the data.",
@@ -299,14 +303,27 @@ def odds_in_words(epsilon: Fraction, unit: str) -> str:
     )
 
 
-def guess_in_words(epsilon: Fraction, unit: str, *, with_earlier: Fraction | None = None) -> str:
+def unit_word(column: str | None) -> str:
+    """Return a word for whom counts protect: the name of the column, without what marks it as a number.
+
+    >>> unit_word("patient_id"), unit_word("personId"), unit_word("id"), unit_word(None)
+    ('patient', 'person', 'person', 'record')
+    """
+    if column is None:
+        return "record"
+    word = re.sub(r"(?i:[\W_]+(id|no|nr|number|key|code))$|(?<=[a-z])I[Dd]$", "", column)
+    letters = re.sub(r"[\W_]+", " ", word).strip()
+    return letters.lower() if len(letters) > 2 and letters.replace(" ", "").isalpha() else "person"
+
+
+def guess_in_words(epsilon: Fraction, whom: str, *, with_earlier: Fraction | None = None) -> str:
     """Return how often a guess whether one unit is in the data can be right, before and after a release.
 
     Args:
+        whom: a word for the unit, such as patient.
         with_earlier: the epsilon of this release and all earlier ones together.
     """
     even = Fraction(1, 2)
-    whom = "record" if unit == "one record" else "person"
     text = (
         f"Guessing whether one {whom} is in the data is right 50 times in 100. With this release, at most "
         f"{of_hundred(chance_after(even, epsilon))}"

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.privacy.ledger import Entry, LedgerLike
+from dphist.reports.sheet import Budget
 
 if TYPE_CHECKING:
     from dphist.release.words import AnyRelease
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What was charged to a dataset, and its limit.
-
-    Args:
-        charges: how many there are.
-        note: why the sum bounds nobody's loss, if it does not.
-    """
-
-    dataset: str
-    spent: Fraction
-    limit: Fraction | None
-    charges: int
-    note: str
-
-    @property
-    def left(self) -> Fraction | None:
-        """What can still be spent; None without a limit."""
-        return None if self.limit is None else max(self.limit - self.spent, Fraction(0))
 
 
 def budgets(releases: Sequence[AnyRelease], book: LedgerLike) -> list[Budget]:

@@ -57,7 +57,7 @@ class Studio:
             "columns": self.columns,
             "plan/check": self.plans.check,
             "plan/open": self.open,
-            "plan/save": self.plans.save,
+            "plan/save": lambda asked: self._standing(self.plans.save(asked)),
             "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
             "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
             "foresee": self.foreseeing.foresee,
@@ -120,9 +120,14 @@ class Studio:
 
     def open(self, asked: Asked) -> dict[str, Any]:
         """Return a plan file."""
-        found = self.plans.open(asked)
+        found = self._standing(self.plans.open(asked))
         self._opened.put(asked)
         return found
+
+    def _standing(self, opened: dict[str, Any]) -> dict[str, Any]:
+        """Return a plan that is on disk, and whether it was published as it is."""
+        made = self.plans.on_disk({"path": opened["path"]})
+        return opened | {"published": self.publishing.is_published(made)}
 
     def columns(self, asked: Asked) -> dict[str, Any]:
         """Return the names of columns and their declared types: nothing of a record."""

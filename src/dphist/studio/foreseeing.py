@@ -21,9 +21,8 @@ from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, pattern
 from dphist.planning.publication import Publication
-from dphist.privacy.counts import unit_words
 from dphist.release import Release
-from dphist.release.words import chance_after, guess_in_words, times_in_hundred
+from dphist.release.words import chance_after, guess_in_words, times_in_hundred, unit_word
 from dphist.studio.answers import MOST_DRAWN, exact, number, numbers
 from dphist.studio.guard import MOST_VALUES, Refusal
 from dphist.studio.ledgers import Ledgers
@@ -243,7 +242,7 @@ class Foreseeing:
             "epsilon": exact(epsilon),
             "before": 50,
             "after": times_in_hundred(chance_after(even, epsilon)),
-            "words": guess_in_words(epsilon, unit_words(unit, 1), with_earlier=together),
+            "words": guess_in_words(epsilon, unit_word(unit), with_earlier=together),
             "with_earlier": earlier if together > epsilon else None,
         }
 

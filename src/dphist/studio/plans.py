@@ -21,6 +21,7 @@ from dphist.planning.plan_texts import in_python, in_words
 from dphist.planning.publication import Publication
 from dphist.privacy.counts import unit_words
 from dphist.release.show import decimal
+from dphist.release.words import unit_word
 from dphist.studio.answers import MOST_NAMES, axis_of, exact
 from dphist.studio.guard import Refusal
 from dphist.studio.places import Places, outside
@@ -133,6 +134,7 @@ class Plans:
             "shell": self.shell(made),
             "python": in_python(publication, made.folder),
             "words": in_words(publication),
+            "whom": unit_word(next(iter(publication.plans.values())).unit),
             "histograms": {name: _histogram(publication, name) for name in publication.plans},
             "epsilon": exact(publication.budget),
             "problems": [],
@@ -162,7 +164,9 @@ class Plans:
                 shown[name] = _histogram(made, name) | {"share": None, "epsilon": None}
         if not problems:
             problems.append(_problem(str(error), "", said))
-        nothing = dict.fromkeys(("plan", "plan_digest", "toml", "shell", "python", "words", "epsilon"))
+        nothing = dict.fromkeys(
+            ("plan", "plan_digest", "toml", "shell", "python", "words", "whom", "epsilon")
+        )
         return nothing | {"histograms": shown, "problems": problems}
 
     # ---- files --------------------------------------------------------------------------------------

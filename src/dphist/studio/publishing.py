@@ -17,7 +17,7 @@ from dphist.planning.publication import Publication
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, LedgerLike
 from dphist.release.show import decimal
-from dphist.release.words import guess_in_words
+from dphist.release.words import guess_in_words, unit_word
 from dphist.studio.answers import exact
 from dphist.studio.guard import Refusal, in_words
 from dphist.studio.ledgers import Ledgers
@@ -121,6 +121,15 @@ class Publishing:
                 if standing.state == "finishable":
                     once.finish(_target(made), standing)
         return self._told(made, token, None, again=True)
+
+    def is_published(self, made: Checked) -> bool:
+        """Return whether a plan as it is was charged, and its last release is there."""
+        try:
+            book, _ = self.ledgers.opened(made.publication, read_only=True)
+            charged, _ = once.tokens(made.publication, made.folder, book)
+            return bool(charged) and self._look(made, book, charged[-1]).state == "published"
+        except (DphistError, Refusal):
+            return False  # Publish says what is wrong
 
     def unfinished(self, made: Checked) -> list[dict[str, Any]]:
         """Return what was charged and not published: of this plan, and what only lacks its name."""
@@ -312,7 +321,8 @@ def _words(standing: Standing) -> str:
         "name: it can be finished without a new charge.",
     }.get(
         standing.state,
-        f"{paid}, but the studio was stopped before the release was on disk. It is lost: to draw it again "
+        f"{paid}, but the release is not here. Either its files were moved or deleted: put them back and it "
+        "is found again. Or its process was stopped before it was on disk, and it is lost: to draw it again "
         "for the same charge would not be private. It can be published again as a new charge.",
     )
 
@@ -342,8 +352,8 @@ def _histograms(publication: Publication) -> list[dict[str, Any]]:
 
 
 def _odds(publication: Publication, spent: Fraction) -> str:
-    unit = unit_words(next(iter(publication.plans.values())).unit, 1)
-    return guess_in_words(publication.budget, unit, with_earlier=publication.budget + spent)
+    whom = unit_word(next(iter(publication.plans.values())).unit)
+    return guess_in_words(publication.budget, whom, with_earlier=publication.budget + spent)
 
 
 def _unit(publication: Publication) -> str:

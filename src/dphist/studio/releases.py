@@ -87,8 +87,10 @@ class Releases:
         folder = self.places.inside(under, what="under") if under else self.places.folder
         try:
             found = sorted(folder.iterdir(), key=lambda path: path.name)[:_MOST_FILES]
+        except FileNotFoundError:
+            found = []  # as the folder of a plan before it is published
         except OSError:
-            raise Refusal(410, "gone", "there is no such folder any more.", path=str(under)) from None
+            raise Refusal(410, "gone", "that folder cannot be read any more.", path=str(under)) from None
         shown = (path for path in found if not path.name.startswith(".") and self.places.holds(path))
         return {"under": under, "files": [self._file(path, lines=lines) for path in shown]}
 
@@ -185,7 +187,9 @@ class Releases:
             "simulated": found.simulated,
             "about": [list(fact) for fact in facts(one)],
             "methods": words.methods(found, self._published(found)),
-            "limits": [list(limit) for limit in words.limits(found)],
+            "limits": {
+                name: words.limits(found, joint=joint) for name, joint in (("each", False), ("joint", True))
+            },
             "bounding": found.bounding,
             "odds": words.odds_in_words(found.epsilon, found.unit),
             "total": estimate(one.total(level=level)),
@@ -245,14 +249,21 @@ class Releases:
             raise UsageError(f"format must be one of {', '.join(_DOWNLOADS)}.")
         path, level = self.places.inside(asked.get("path")), level_in(asked)
         if form == "html":
-            body, name = self._report(path), path.name
+            body, name = self._report(path, level), path.with_suffix(".html").name
         else:
             body, name = self._made(path, form, level, asked), f"{path.stem}.{form}"
         safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
         headers = {"content-disposition": f'attachment; filename="{safe}"'}
         return Answer(200, body, _DOWNLOADS[form], headers)
 
-    def _report(self, path: Path) -> bytes:
+    def _report(self, path: Path, level: float) -> bytes:
+        """Return a report that was made before, or one about a release, which is written nowhere."""
+        if path.suffix.lower() in RELEASES:
+            from dphist.reports.sheet import Sheet
+
+            found = self._load(path)
+            made = Sheet(words.usual_title(found), [found], [], level, self._published)
+            return made.html().encode("utf-8", "backslashreplace")
         if path.suffix.lower() not in (".html", ".htm"):
             raise UsageError("only a report is downloaded as HTML: make one first.")
         try:

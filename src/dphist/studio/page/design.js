@@ -115,13 +115,13 @@ const add = names => {
 
 export default {
   view() {
-    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
+    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, whom = (plan.unit && S.check?.whom) || 'person', block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
     if (open === undefined || (open && !names.includes(open))) open = names[0];
     return [head(crumb(), 'What do you want to count?', words('lede-design'), button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
       h('div.cols.plan', h('div',
         block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), S.columns.length > 0 && h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), h('div.chips', S.columns.slice(0, 60).map(c => h('span.chip', h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared'))))),
-        block('Who is protected', h('p.say', plan.unit ? 'Protect one person, named by ' : 'Protect one record; a person is named by ', column('unit', plan.unit, 'Column that names the person', v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per person', v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
-          h('p.hint', plan.unit ? words('bounding', { k: String(k), two: String(2 * k || 2) }) : words('unit'))),
+        block('Who is protected', h('p.say', plan.unit ? `Protect one ${whom}, named by ` : 'Protect one record; a person is named by ', column('unit', plan.unit, 'Column that names the ' + whom, v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per ' + whom, v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
+          h('p.hint', plan.unit ? words('bounding', { whom, k: String(k), two: String(2 * k || 2) }) : words('unit'))),
         block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
         block('Shares of epsilon', h('p.say', 'Spend epsilon ', hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), ' of the dataset ', hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), ' in the ledger ', h('span.nowrap', hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11'), '.')),
           why((S.check?.problems || []).filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];

@@ -39,6 +39,8 @@ export const words = (name, values) => {
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
+// A number that was asked for, below what it is.
+export const item = (name, value) => h('div', h('span.k', name), h('span.v', value));
 export const closer = (text, close) => button(text, () => close(), '', { autofocus: true });
 export const part = (kind, share) => share > 0 && h('i.' + kind, { css: { width: 100 * share + '%' } });
 export const panel = (title, ...children) => h('section.panel.pad', title && h('h2', title), ...children);

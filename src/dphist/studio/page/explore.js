@@ -1,14 +1,15 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, post } from './api.js';
 import { histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, ask, attributes, button, choice, count, day, digits, eps, few, floor, h, head, link, max, note, panel, percent, rough, say, scroll, select, table, toast, words } from './dom.js';
+import { $, ask, attributes, button, choice, count, day, digits, eps, few, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, select, table, toast, words } from './dom.js';
 import { attempt, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
 let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
-export const makeReport = paths => attempt(async () => { const made = await post('report', { paths, title: null, level: 0.95 }); toast('Saved as ' + made.path); await download('release/export', { path: made.path, format: 'html' }, 'report.html'); });
+// In the folder and as a download; a reader gets the download alone.
+export const makeReport = paths => attempt(async () => { let [path] = paths; if (editing()) { ({ path } = await post('report', { paths })); toast('Saved as ' + path); } await download('release/export', { path, format: 'html' }, 'report.html'); });
 const load = (path, which = null) => attempt(async () => {
-  it = await post('release/open', { path, group: which, level: 0.95 });
+  it = await post('release/open', { path, group: which });
   group = which;
   const n = it.axes[0].n;
   second = [0, (it.axes[1]?.n ?? 1) - 1];
@@ -23,13 +24,13 @@ const query = () => attempt(async () => {
   asking?.abort();
   asking = new AbortController();
   const [a, b] = range, [c, d] = second;
-  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], level: 0.95, joint, compare: other?.path || null }, asking.signal);
+  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking.signal);
   reads();
 });
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
 const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(r.low)} to ${count(r.high)}`;
 const reads = () => {
-  const box = $('#xread'), r = answer?.ranges?.[0], item = (k, v) => h('div', h('span.k', k), h('span.v', v)), c = answer?.compare?.change?.[0];
+  const box = $('#xread'), r = answer?.ranges?.[0], c = answer?.compare?.change?.[0];
   if (!box || !r) return;
   const where = spanned(it.axes[0], ...range) + (it.axes[1] ? ', ' + spanned(it.axes[1], ...second) : '');
   box.replaceChildren(item(where, count(r.value)), item(answer.joint ? '95 % interval, all ranges at once' : '95 % interval, this range alone', span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map((q, i) => item(['A quarter is', 'Half is', 'Three quarters are'][i] + ' below', q.spelled?.[0] || (q.value === null ? 'not known' : String(digits(q.value, 3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
@@ -71,15 +72,15 @@ export default {
     if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
     const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
     return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, heading(),
-      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path, group: null, level: 0.95 })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), editing() && button('Make the report', () => makeReport([it.path]), 'pri')),
+      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
       h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
       grid && it.axes.map((axis, k) => h('div.row.small', axis.name, [' from ', ' to '].map((word, w) => { const of = k ? second : range; return [word, select('.f', 'gr' + k + w, axis.name + word, Array.from({ length: axis.n }, (_, i) => [i, named(i, axis)]), of[w], v => { of[w] = +v; of.sort((a, b) => a - b); redraw(); query(); })]; }))), h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
     h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), scroll('Table of the release', { id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
-      h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, level: 0.95, joint }, 'release.' + f)), 'tiny')) })),
+      h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, joint }, 'release.' + f)), 'tiny')) })),
         it.negatives > 0 && panel('', words('negatives')),
-        it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', b, a === 'epsilon' && p && ' of the plan’s ' + eps(p.epsilon)))))), it.limits?.length > 0 && panel('What to keep in mind', it.limits.map(([a, b]) => h('p.small', h('b', a + ': '), b)))))];
+        it.bounding && panel('What is counted', h('p.small', it.bounding)), panel('About this release', table('.small', it.about.map(([a, b]) => h('tr', h('td.mute', a), h('td', b, a === 'epsilon' && p && ' of the plan’s ' + eps(p.epsilon)))))), panel('What to keep in mind', it.limits[joint ? 'joint' : 'each'].map(([a, b]) => h('p.small', h('b', a + ': '), b)))))];
   },
   drawn() {
     if (!it) return;

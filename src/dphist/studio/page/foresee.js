@@ -1,7 +1,7 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
 import { post, stream } from './api.js';
 import { between, crossing, errors, histogram, most, multiples, spanned, strip } from './charts.js';
-import { $, abs, button, choice, count, digits, eps, few, floor, focused, h, head, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, table, words } from './dom.js';
+import { $, abs, button, choice, count, digits, eps, few, floor, focused, h, head, item, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, table, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
@@ -11,7 +11,7 @@ let late = false, sequence = 0, running = null, timer, slow, parts = {}, key = '
 const chosen = () => S.good.histograms[S.hist];
 const seen = {}; // of each histogram, its error and the question it answers
 const shape = () => S.guess.shape === 'drawn' ? { values: S.guess.values } : S.guess.shape.startsWith('release:') ? { release: S.guess.shape.slice(8) } : { name: S.guess.shape };
-const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape(), level: 0.95 });
+const body = hist => ({ plan: S.good.plan, path: S.path, histogram: hist, records: S.guess.records, shape: shape() });
 const question = hist => JSON.stringify([S.good?.plan_digest, hist, S.guess, S.published]);
 // What was foreseen of a histogram of the plan as it is.
 export const foreseen = name => seen[name]?.of === question(name) ? seen[name] : {};
@@ -57,7 +57,7 @@ const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
 const axis = () => chosen().axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
-  const [a, b] = range || [0, 0], r = reading, item = (k, v) => h('div', h('span.k', k), h('span.v', v)), box = $('#reads');
+  const [a, b] = range || [0, 0], r = reading, box = $('#reads');
   if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', r.half === null ? 'not known' : '± ' + rough(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
 };
 const progress = () => {
@@ -80,11 +80,11 @@ const typedError = e => { const v = e.target.value.replace(/[≈,\s]/g, ''); if 
 const later = (work, wait = 450) => { let t; return e => { clearTimeout(t); t = setTimeout(() => work(e), wait); }; };
 
 const equation = () => {
-  const { error: e, odds: o } = spot(), p = purse(), unit = S.good.plan.unit ? 'person' : 'record', b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[chosen().workload] || 'An answer';
+  const { error: e, odds: o } = spot(), p = purse(), b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[chosen().workload] || 'An answer';
   const after = o?.after ?? 50;
   return h('section.panel' + (late && !parts.error ? '.busy' : ''), { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(question(S.hist) !== key || (!parts.error && !parts.failed)) },
     words('equation', {
-      what, hist: S.hist, unit, own: eps(chosen().epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
+      what, hist: S.hist, unit: S.good.whom, own: eps(chosen().epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typedError, oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
       eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(e => { if (e.target.value > 0) change(plan => { plan.epsilon = e.target.value.trim(); }, 0); }) }),
       left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : digits(p.after, 4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
       dots: h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, Array.from({ length: 100 }, (_, i) => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), odds: o?.words,

@@ -63,13 +63,13 @@ export default {
   async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
   view() {
     if (done && S.published) return published();
-    const names = histogramNames(), r = ready, title = 'Publish ' + few(names.length, 'histogram'), lede = words('lede-publish'), stuck = r && r.state !== 'new';
-    if (!S.good || S.check.problems.length) return [head(crumb(), title, lede), note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
-    if (S.dirty) return [head(crumb(), title, lede), note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
-    if (!S.session.budget?.exists) return [head(crumb(), title, lede), note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
+    const names = histogramNames(), r = ready, top = head(crumb(), 'Publish ' + few(names.length, 'histogram'), words('lede-publish')), stuck = r && r.state !== 'new';
+    if (!S.good || S.check.problems.length) return [top, note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
+    if (S.dirty) return [top, note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
+    if (!S.session.budget?.exists) return [top, note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
     if (!r && !asking && !S.trouble) prepare();
-    if (!r) return [head(crumb(), title, lede), h('p.hint', 'Checking what can be checked without the records.')];
-    return [head(crumb(), title, lede), h('div.cols.side', h('div.stack',
+    if (!r) return [top, h('p.hint', 'Checking what can be checked without the records.')];
+    return [top, h('div.cols.side', h('div.stack',
       stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),

@@ -2,7 +2,7 @@
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
 import { $, $$, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, toast, words } from './dom.js';
-import { attempt, go, loadSession, openPlan, purse, redraw, S, setData } from './state.js';
+import { attempt, go, loadSession, named, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
@@ -47,9 +47,9 @@ export const folder = {
     panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', listed ? 'There is no release in this folder.' : 'Reading the folder.'))],
 };
 let book = null, chosen = null;
-export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { path: S.base ? S.path : undefined, limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
+export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { ...named(), limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
 export const ledger = {
-  enter: async () => { book = await post('ledger', S.base ? { path: S.path } : {}); const names = book.datasets.map(d => d.dataset); chosen = [chosen, S.plan?.dataset, names[0]].find(name => names.includes(name)); redraw(); },
+  enter: async () => { book = await post('ledger', named()); const names = book.datasets.map(d => d.dataset); chosen = [chosen, S.plan?.dataset, names[0]].find(name => names.includes(name)); redraw(); },
   view() {
     const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
@@ -60,7 +60,7 @@ export const ledger = {
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${digits(max(0, p.after), 4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
         limit !== null && h('div.bar.thin', { role: 'img', aria: `${d.dataset}: ${eps(d.spent)} of ${eps(d.limit)} spent` }, part('k-past', spent / limit), mine(d) && part('k-plan', min(p.plan, left) / limit), h('i.left')));
     }))), h('div.cols.even', panel(`“${one.dataset}” over time`, h('div.chart', { id: 'lc' })), panel(`History of “${one.dataset}”`, scroll('History', {}, table('', [...one.entries].reverse().map(x => h('tr', h('td.nowrap.mute', day(x.when)), h('td', x.path ? link(x.what, () => go('explore', x.path)) : h('span.mute', x.what || x.mechanism)), h('td.n', x.kind === 'charge' ? eps(x.epsilon) : ''), h('td.n', eps(x.spent_after)))), ['Date', 'What', '>Epsilon', '>Spent'])))),
-      h('p.hint.mt', words('worst', { dataset: one.dataset, after: one.after }))];
+      number(one.spent) > 0 && h('p.hint.mt', words('worst', { dataset: one.dataset, after: one.after }))];
   },
   drawn() {
     const one = book?.datasets.find(d => d.dataset === chosen), box = $('#lc');

@@ -17,7 +17,8 @@ export const attempt = async work => {
     return null;
   }
 };
-export const loadSession = async () => { S.session = await post('session', S.base ? { path: S.path } : {}); };
+export const loadSession = async () => { S.session = await post('session', named()); };
+export const named = () => ({ path: S.base && S.path }); // a plan that is on disk
 export const histogramNames = () => keysOf(S.plan.histograms);
 export const editing = () => S.session.mode === 'edit';
 // The budget as numbers to draw; the server alone decides.
@@ -31,6 +32,7 @@ const KEPT = ['path', 'plan', 'base', 'dirty', 'autosave', 'guess', 'hist'];
 export const keep = () => sessionStorage.setItem('dphist-draft', JSON.stringify(Object.fromEntries(KEPT.map(key => [key, S[key]]))));
 const took = answer => {
   S.check = answer;
+  S.published = answer.published;
   if (!answer.problems.length) S.good = answer;
   const names = histogramNames();
   if (!names.includes(S.hist)) S.hist = names[0] || null;
@@ -39,7 +41,7 @@ const took = answer => {
 const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; };
 export const openPlan = path => attempt(async () => {
   const answer = await post('plan/open', { path });
-  assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, published: false, good: null, trouble: null });
+  assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
   loadColumns().then(redraw); // the plan can be read without them
@@ -48,7 +50,7 @@ export const openPlan = path => attempt(async () => {
 });
 export const newPlan = async (data, table) => {
   const stem = data.replace(/^.*\//, '').replace(/\..*$/, '') || 'plan', plan = { data, table, ledger: /^\/|:/.test(S.session.ledger) ? null : S.session.ledger, dataset: stem, epsilon: '0.5', histograms: {} };
-  assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null, published: false });
+  assign(S, { path: stem + '.toml', plan, base: null, dirty: true, autosave: false, good: null, check: null });
   await loadColumns();
   await recheck();
 };
