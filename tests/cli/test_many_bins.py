@@ -43,6 +43,30 @@ def test_ranges_and_codes(flows):
     assert dphist("query", "codes.json", "A00").stdout.startswith("420 (")
 
 
+def test_keys_are_hashed_and_asked(flows):
+    keys = ("--column", "code", "--hashed", "40", "--salt", "flows", *SURE)
+    assert dphist("publish", "flows.csv", *keys, "--out", "keys.json").stdout
+    said = dphist("query", "keys.json", "A00")
+    assert said.stdout.startswith("420 (420 to 420")
+    assert "may contain the records of other keys" in said.stderr
+    assert dphist("query", "keys.json", "never seen").stdout.startswith("not listed: below the threshold")
+    few = (
+        "--column",
+        "code",
+        "--hashed",
+        "9",
+        "--y-column",
+        "src",
+        "--y-hashed",
+        "2",
+        "--method",
+        "identity",
+    )
+    assert dphist("publish", "flows.csv", *few, *SURE, "--out", "few.json").stdout
+    asked = dphist("query", "few.json", "A00", "10.0.0.0", "--json")
+    assert json.loads(asked.stdout)["value"] >= 20
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -51,6 +75,10 @@ def test_ranges_and_codes(flows):
         (("--addresses", "::/0", "--prefix", "64"), "more than 2**62"),
         (("--prefix", "24", "--integers", "0", "9"), "goes with --addresses"),
         (("--codes", "[A-Z"), "not understood"),
+        (("--codes", "[^0-9]{3}"), "write it last"),
+        (("--hashed", "63"), "1 to 62 bits"),
+        (("--hashed", "x"), "--hashed needs a whole number"),
+        (("--salt", "x", "--integers", "0", "9"), "--salt goes with --hashed"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "hb"), "listed for single bins"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--out", "x.parquet"), ".json"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "listed:threshold=1"), "fit into memory"),

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from dphist import records
-from dphist.domain import Addresses, Categories, Codes, Domain, Integers
+from dphist.domain import Addresses, Categories, Codes, Domain, Hashed, Integers
 from dphist.errors import DataError, UsageError
 
 R = random.Random(2)
@@ -42,6 +42,7 @@ V6 = [
 ]
 CODES = [*("".join(R.choice("ABCXYZ019") for _ in range(3)) for _ in range(120)), "A00", "B07", "B0", "B077"]
 CODES += ["", None, "é00", "A0é", "a00"]
+KEYS = [*CODES, *V6[-9:], "a" * 5000, "\u65e5\u672c", "\0", "x\ufffd", "it's \\ %", " a", "a "]
 CASES = [
     *(
         (Addresses(net, prefix), V4)
@@ -53,6 +54,10 @@ CASES = [
         for net, prefix in (("::/0", 62), ("2001:db8::/32", 64), ("::/67", 128), ("::/0", 1))
     ),
     *((Codes(pattern), CODES) for pattern in ("[A-Z][0-9]{2}", "[A-Z0-9]{3}", "B[0-9]{2}")),
+    *(
+        (Hashed(bits, salt), KEYS)
+        for bits, salt in ((1, ""), (7, "s"), (30, "it's \\ \u00e9"), (61, ""), (62, ""))
+    ),
 ]
 
 
@@ -160,7 +165,7 @@ def test_a_dictionary_of_labels_from_a_file(tmp_path):
     assert book.spent("default") == 0
 
 
-@pytest.mark.parametrize("axis", [Addresses("0.0.0.0/0", 32), Codes("[A-Z]{8}")])
+@pytest.mark.parametrize("axis", [Addresses("0.0.0.0/0", 32), Codes("[A-Z]{8}"), Hashed(30)])
 def test_columns_that_are_no_text_are_refused(axis):
     with pytest.raises(DataError, match="text"):
         records.count(pl.DataFrame({"v": [1, 2]}), Domain((axis,)), columns="v")
@@ -186,6 +191,9 @@ def test_columns_that_are_no_text_are_refused(axis):
         (lambda: Codes("[AA]"), "twice"),
         (lambda: Codes("é{3}"), "ASCII"),
         (lambda: Codes(5), "pattern"),
+        *((lambda bits=bits: Hashed(bits), "1 to 62 bits") for bits in (0, 63, -1)),
+        (lambda: Hashed("30"), "whole number"),
+        *((lambda salt=salt: Hashed(30, salt), "a salt is") for salt in (5, "a" * 101, "\ufffd", "\ud800")),
         *(
             (lambda form=form: Codes(form), "outside brackets")
             for form in ("[0-9]+", "(A|B)[0-9]", r"\d{3}", "^A$")
@@ -198,6 +206,16 @@ def test_columns_that_are_no_text_are_refused(axis):
 def test_bad_declarations_say_what_to_write(make, words):
     with pytest.raises(UsageError, match=words):
         make()
+
+
+def test_the_hash_is_the_documented_one_and_what_is_no_text_is_left_out_alone():
+    from hashlib import sha256
+
+    assert Hashed(62).bin("abc") == 0xBA7816BF8F01CFEA >> 2  # FIPS 180-2, appendix B.1
+    assert Hashed(20, "sal").bin("tkey") == int(sha256(b"saltkey").hexdigest()[:5], 16)
+    assert Hashed(20).name(255) == "000ff"
+    cells = ["a", None, 5, 1.5, ["a"], "\ud800", "b\ufffd", float("nan")]
+    assert held(records.count(cells, Domain((Hashed(30),)))) == {Hashed(30).bin("a"): 1}
 
 
 def test_the_longest_codes_are_counted():

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dphist.domain import Addresses, Categories, Codes, Domain, Instants, Integers, Regular, Variable
+from dphist.domain import Addresses, Categories, Codes, Domain, Hashed, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
 from dphist.records import Tally, count, count_together
 from dphist.records.check import check
@@ -258,7 +258,8 @@ def test_addresses_codes_and_very_many_bins(load):
         {"x": pa.array(texts, pa.string()), "u": who, "n": [2**50 - i for i in range(len(texts))]}
     )
     data, where = load(table)
-    for axis in (Addresses("10.0.0.0/8", 24), Addresses("::/0", 62), Codes("[A-Z][0-9]{2}[A-Z]")):
+    keyed = Addresses("10.0.0.0/8", 24), Addresses("::/0", 62), Codes("[A-Z][0-9]{2}[A-Z]")
+    for axis in (*keyed, Hashed(62, "it's \\ \u00e9 %"), Hashed(31)):
         want: dict[int, int] = {}
         for text in texts:
             if (bin := axis.bin(text)) is not None:
@@ -780,6 +781,18 @@ def test_a_connection_is_left_as_it_was(server):
         assert got.tolist() == [1, 0]
     with pytest.raises(UsageError, match="closed"):
         count(connection, one, columns="x", table="mine")
+
+
+def test_keys_are_hashed_in_databases_of_utf_8_alone(server):
+    """Elsewhere some text has no UTF-8, so that one record could stop the count."""
+    import psycopg
+
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE old ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    with psycopg.connect(server.url(database="old"), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 'a' AS x")
+    with pytest.raises(UsageError, match="another encoding than UTF-8"):
+        count(server.url(database="old"), Domain((Hashed(30),)), columns="x", table="t")
 
 
 def test_postgres_is_only_read(server):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OF_AN_AXIS = (
     *("bins", "range", "every", "integers", "log", "categories", "other", "null"),
-    *("addresses", "prefix", "codes"),
+    *("addresses", "prefix", "codes", "hashed", "salt"),
 )
 
 
@@ -125,8 +125,9 @@ def _declaration(axes: Axes, prefix: str) -> dict[str, Any]:
         said["range"] = tuple(_number_or_text(end) for end in said["range"])
     if "integers" in said:
         said["integers"] = tuple(to_whole(end, flag("integers")) for end in said["integers"])
-    if "prefix" in said:
-        said["prefix"] = to_whole(said["prefix"], flag("prefix"))
+    for key in ("prefix", "hashed"):
+        if key in said:
+            said[key] = to_whole(said[key], flag(key))
     if "log" in said:
         said["log"] = tuple(to_float(end, flag("log")) for end in said["log"])
     if "categories" in said:

@@ -18,9 +18,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from dphist._common.text import harmless
-from dphist.domain import Addresses, Codes, Integers
+from dphist.domain import Hashed, Integers, Keyed
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.privacy.ledger import as_decimal, charges_begun
+from dphist.release.answers import shared_bins
 
 if TYPE_CHECKING:
     from dphist.domain import Axis, Domain
@@ -239,7 +240,8 @@ def show_release(release: Any) -> None:
         _show_pieces(release)
     else:
         _show_values(release)
-        for line in textwrap.wrap(release.error.accuracy, screen_width(SCREEN)):
+        shared = shared_bins(release.domain)
+        for line in textwrap.wrap(f"{release.error.accuracy} {shared}", screen_width(SCREEN)):
             show(line)
     if release.bounding:
         show(release.bounding)
@@ -350,7 +352,7 @@ def _show_grid(release: Release) -> None:
 
 def spelled_edges(axis: Axis) -> list[Any]:
     """Return the edges of an axis that is not of labels, as queries name them."""
-    if isinstance(axis, Addresses | Codes):
+    if isinstance(axis, Keyed):
         raise UsageError("ask for one of these bins in one group at a time: name it with --group.")
     return axis.moments() if axis.kind == "instants" else axis.edges.tolist()  # type: ignore[union-attr]
 
@@ -361,8 +363,8 @@ def example_part(domain: Domain) -> list[str]:
     for axis in domain.axes:
         if axis.kind == "categories":
             words.append(axis.names()[0])
-        elif isinstance(axis, Addresses | Codes):
-            words.append(axis.name(0))
+        elif isinstance(axis, Keyed):
+            words.append("KEY" if isinstance(axis, Hashed) else axis.name(0))
         elif isinstance(axis, Integers):
             words += [str(axis.low), str(axis.low + 1)]
         elif axis.kind == "instants":

@@ -24,9 +24,10 @@ from dphist.cli.common import (
     to_float,
 )
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable
-from dphist.domain import Addresses, Categories, Codes, Instants, Integers
+from dphist.domain import Addresses, Codes, Instants, Integers, Labelled
 from dphist.errors import DataError, OutputError, PrivacyError, UsageError
 from dphist.planning.places import same_file
+from dphist.release.answers import shared_bins
 
 if TYPE_CHECKING:
     from dphist.domain import Axis, Domain
@@ -96,8 +97,8 @@ def query(
         show(str(answer))
         if changed is not None:
             show(f"changed by {changed}")
-        if accuracy:
-            say(f"note: {accuracy}")
+        for words in filter(None, (accuracy, shared_bins(asked.domain))):
+            say(f"note: {words}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
         if loaded.id is not None:
@@ -148,7 +149,7 @@ def _read_ranges(path: Path, domain: Domain) -> list[list[str]]:
     names = [
         ("", "x_", "y_")[(len(domain.axes) == 2) * (i + 1)] + name
         for i, axis in enumerate(domain.axes)
-        for name in (["label"] if isinstance(axis, Categories) else ["lo", "hi"])
+        for name in (["label"] if isinstance(axis, Labelled) else ["lo", "hi"])
     ]
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -166,7 +167,7 @@ def _read_ranges(path: Path, domain: Domain) -> list[list[str]]:
 def _answers(release: Any, parts: list[list[str]], level: float) -> list[tuple[list[str], Estimate]]:
     """Return each part with its answer; ranges of numbers and of time are asked all at once."""
     axes = release.domain.axes
-    if isinstance(release, _Sums) or any(isinstance(axis, Categories) for axis in axes):
+    if isinstance(release, _Sums) or any(isinstance(axis, Labelled) for axis in axes):
         return [(part, _ask(release, part, level)) for part in parts]
     columns = iter(zip(*parts, strict=True))
     where = [tuple(_end(axis, next(columns), name) for name in ("LO", "HI")) for axis in axes]
@@ -238,7 +239,7 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
     if joint and not isinstance(release, Release):
         raise UsageError("--joint is of one group (name it with --group), and of bins that are all listed.")
     axes = release.domain.axes
-    labelled = [isinstance(axis, Categories) for axis in axes]
+    labelled = [isinstance(axis, Labelled) for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):
         raise UsageError(f"no such option: {flag}; dphist query --help lists them.")
     if len(axes) == 1 and labelled[0]:
@@ -260,7 +261,7 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
         )
     rest = iter(part)
     where = [
-        list(islice(rest, most)) if isinstance(axis, Categories) else _ends(axis, next(rest), next(rest))
+        list(islice(rest, most)) if isinstance(axis, Labelled) else _ends(axis, next(rest), next(rest))
         for axis in axes
     ]
     return _single(release.sum(*(where[0] if len(axes) == 1 else where), **how))
@@ -270,11 +271,11 @@ def _ask_by_text(release: Release, part: list[str], how: dict[str, Any]) -> Esti
     """Return the answer to a query of addresses or codes: one part of each axis, or two ends of the line."""
     axes = release.domain.axes
     if len(axes) == 2:
-        if len(part) != 2 or not all(isinstance(axis, Addresses | Codes | Categories) for axis in axes):
+        if len(part) != 2 or not all(isinstance(axis, Addresses | Codes | Labelled) for axis in axes):
             example = shlex.join(example_part(release.domain))
             raise UsageError(f"this release is a grid; name a part of each axis, such as {example}")
         pairs = zip(axes, part, strict=True)
-        where = [[text] if isinstance(axis, Categories) else text for axis, text in pairs]
+        where = [[text] if isinstance(axis, Labelled) else text for axis, text in pairs]
         return _single(release.sum(*where, **how))
     axis: Any = axes[0]
     if len(part) == 1 and "joint" not in how:

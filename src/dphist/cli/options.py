@@ -54,9 +54,11 @@ class Axes:
     null: Annotated[
         Word, option(BINS, "A bin for records without a label; its name.", "LABEL", hidden=True)
     ] = None
-    addresses: Annotated[Word, option(BINS, "IP network, with --prefix 24. Or: --codes FORM", "NET")] = None
+    addresses: Annotated[Word, option(BINS, "IP network, with --prefix; --codes, --hashed", "NET")] = None
     prefix: Annotated[Word, option(BINS, "Length of a bin's prefix.", "N", hidden=True)] = None
     codes: Annotated[Word, option(BINS, "A bin per code: '[A-Z][0-9]{2}'", "FORM", hidden=True)] = None
+    hashed: Annotated[Word, option(BINS, "2^BITS bins of hashed keys.", "BITS", hidden=True)] = None
+    salt: Annotated[Word, option(BINS, "Public text of the hash.", "TEXT", hidden=True)] = None
     timezone: Annotated[Word, option(BINS, "Of times: UTC (default), Europe/Berlin, ...", "ZONE")] = None
     y_column: Annotated[Word, option(BINS, "Second axis; also --y-bins, --y-every, ...", "NAME")] = None
     y_bins: Annotated[Word, _y("bins", "N")] = None
@@ -70,6 +72,8 @@ class Axes:
     y_addresses: Annotated[Word, _y("addresses", "NET")] = None
     y_prefix: Annotated[Word, _y("prefix", "N")] = None
     y_codes: Annotated[Word, _y("codes", "FORM")] = None
+    y_hashed: Annotated[Word, _y("hashed", "BITS")] = None
+    y_salt: Annotated[Word, _y("salt", "TEXT")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
 from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
-from dphist.domain import Addresses, Codes, Integers
+from dphist.domain import Integers, Keyed
 from dphist.domain.declare import refuse_own_labels
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
@@ -319,6 +319,6 @@ def _extent(axis: Axis) -> str:
     if axis.kind == "instants":
         moments = axis.moments()  # type: ignore[union-attr]
         return f"{moments[0]} to {moments[-1]}"
-    if isinstance(axis, Integers | Addresses | Codes):
+    if isinstance(axis, Integers | Keyed):
         return f"{axis.name(0)} to {axis.name(axis.n - 1)}"
     return f"{axis.edges[0]:.12g} to {axis.edges[-1]:.12g}"

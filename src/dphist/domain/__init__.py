@@ -17,7 +17,8 @@ from dphist.domain.axes import (
 )
 from dphist.domain.codes import Codes
 from dphist.domain.declare import KEYS, declaration, declared_axis, make_axis
-from dphist.domain.domain import Axis, Domain, clock_zone
+from dphist.domain.domain import Axis, Domain, Keyed, Labelled, clock_zone
+from dphist.domain.hashed import Hashed
 from dphist.domain.instants import NEEDS_ZONE, Instants
 
 __all__ = [
@@ -30,8 +31,11 @@ __all__ = [
     "Categories",
     "Codes",
     "Domain",
+    "Hashed",
     "Instants",
     "Integers",
+    "Keyed",
+    "Labelled",
     "Outside",
     "Regular",
     "Variable",

@@ -40,6 +40,7 @@ from dphist.domain.axes import (
 )
 from dphist.domain.codes import Codes
 from dphist.domain.domain import Axis
+from dphist.domain.hashed import Hashed
 from dphist.domain.instants import Instants
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 
@@ -52,11 +53,12 @@ _TAKES = {  # the key that decides, and what goes with it
     "categories": ("other", "null"),
     "addresses": ("prefix",),
     "codes": (),
+    "hashed": ("salt",),
     "bins": ("range",),
 }
 KEYS = (
     *("bins", "range", "every", "integers", "log", "categories", "other", "null"),
-    *("addresses", "prefix", "codes", "timezone"),
+    *("addresses", "prefix", "codes", "hashed", "salt", "timezone"),
 )
 _OFF_THE_DATA = ("auto", "min", "max", "data")
 
@@ -91,7 +93,7 @@ def declared_axis(declaration: Mapping[str, Any], spell: Spell = in_python) -> A
             _refuse_beside(key, kind, spell)
     make: dict[str, Callable[[dict[str, Any], Spell], Axis]] = {
         **{"integers": _integers, "log": _log, "every": _steps, "categories": _labels, "bins": _bins},
-        **{"addresses": _addresses, "codes": _codes},
+        **{"addresses": _addresses, "codes": _codes, "hashed": _hashed},
     }
     return make[kind](given, spell)
 
@@ -119,6 +121,8 @@ def declaration(axis: Axis) -> dict[str, Any]:
         return {"addresses": axis.network, "prefix": axis.prefix}
     if isinstance(axis, Codes):
         return {"codes": axis.pattern}
+    if isinstance(axis, Hashed):
+        return {"hashed": axis.bits} | ({"salt": axis.salt} if axis.salt else {})
     if isinstance(axis, Categories):
         names = axis.names()
         at = len(axis.labels)
@@ -192,6 +196,8 @@ def _refuse_beside(key: str, kind: str, spell: Spell) -> None:
         )
     if key == "prefix":
         raise UsageError(f"{spell('prefix')} goes with {spell('addresses')}; leave it out.")
+    if key == "salt":
+        raise UsageError(f"{spell('salt')} goes with {spell('hashed')}; leave it out.")
     raise UsageError(f"{spell(key)} and {spell(kind)} each say what the bins are; leave one out.")
 
 
@@ -252,6 +258,10 @@ def _addresses(given: dict[str, Any], spell: Spell) -> Axis:
 
 def _codes(given: dict[str, Any], spell: Spell) -> Axis:
     return Codes(given["codes"])
+
+
+def _hashed(given: dict[str, Any], spell: Spell) -> Axis:
+    return Hashed(as_int(given["hashed"], spell("hashed")), given.get("salt", ""))
 
 
 def _log(given: dict[str, Any], spell: Spell) -> Axis:

@@ -11,10 +11,13 @@ import numpy as np
 from dphist.domain.addresses import Addresses
 from dphist.domain.axes import MAX_BINS, MOST_BINS, Categories, Integers, Regular, Variable, check_size
 from dphist.domain.codes import Codes
+from dphist.domain.hashed import Hashed
 from dphist.domain.instants import Instants, time_zone
 from dphist.errors import UsageError
 
-Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants | Addresses | Codes
+Keyed: TypeAlias = Addresses | Codes | Hashed  # bins of texts, by a function of the text
+Labelled: TypeAlias = Categories | Hashed  # bins without an order, named one by one
+Axis: TypeAlias = Regular | Variable | Integers | Categories | Instants | Addresses | Codes | Hashed
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ def _axis_from_dict(described: dict[str, Any]) -> Axis:
         return Addresses(described["network"], described["prefix"])
     if kind == "codes":
         return Codes(described["pattern"])
+    if kind == "hashed":
+        return Hashed(described["bits"], described["salt"])
     raise UsageError(f"unknown kind of axis {kind!r}; this file may come from a later version.")
 
 

@@ -11,7 +11,7 @@ import re
 from fractions import Fraction
 from typing import Any, cast
 
-from dphist.domain import MAX_BINS, Domain, Integers, Regular, curve, shown
+from dphist.domain import MAX_BINS, Domain, Hashed, Integers, Regular, curve, shown
 from dphist.domain.groups import Groups
 from dphist.domain.workload import AllRanges, Points, Prefixes, Ranges, Workload
 from dphist.errors import UsageError
@@ -44,7 +44,14 @@ class SparsePipeline(Pipeline):
 
     def check(self, domain: Domain, workload: Workload) -> None:
         super().check(domain, workload)
-        if not isinstance(self.partition, PlainSplits) or len(domain.axes) == 1:
+        if not isinstance(self.partition, PlainSplits):
+            return
+        if any(isinstance(axis, Hashed) for axis in domain.axes):
+            raise UsageError(
+                f"{self.name} looks for groups of neighbours, and hashed keys have none: use the method "
+                "listed, with the workload points."
+            )
+        if len(domain.axes) == 1:
             return
         ordered = all(isinstance(axis, Integers | Regular) for axis in domain.axes)
         if not ordered or max(domain.shape) > curve.LONGEST_SIDE:

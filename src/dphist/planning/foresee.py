@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.domain import Axis, Categories, Instants, Integers, Regular
+from dphist.domain import Axis, Instants, Integers, Labelled, Regular
 from dphist.domain.groups import Floats
 from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS
@@ -197,7 +197,7 @@ class Foresight:
     def widths_of_ranges(self, level: float) -> list[tuple[int, float, float]]:
         """Return half the mean widths of ranges of some lengths: for one alone, and for all at once."""
         axis, n = self.plan.domain.axes[0], self.plan.domain.n
-        if len(self.plan.domain.axes) != 1 or isinstance(axis, Categories):
+        if len(self.plan.domain.axes) != 1 or isinstance(axis, Labelled):
             return []
         found = []
         for length in sorted({1, max(n // 10, 1), max(n // 4, 1), max(n // 2, 1), n}):
@@ -249,7 +249,7 @@ class Foresight:
             drowned = expected < half
         if n >= _LEAST_BINS and drowned.mean() >= _MOSTLY:
             return self._too_many(float(np.nanmedian(half)))
-        if len(plan.domain.axes) == 1 and not isinstance(plan.domain.axis, Categories):
+        if len(plan.domain.axes) == 1 and not isinstance(plan.domain.axis, Labelled):
             return self._thin(drowned)
         return None
 

@@ -106,6 +106,7 @@ class Plan:
         addresses: a network of IP addresses to count instead, such as ``0.0.0.0/0``, by prefixes of the
             length ``prefix``.
         codes: all codes of a pattern to count instead, such as ``[A-Z][0-9]{2}``.
+        hashed: keys of any text to count instead, hashed into 2**hashed bins, with a public ``salt``.
         epsilon: the privacy budget of this release (docs/error.md says how to choose it).
         column: the column to count, or an SQL expression of columns; a pair for a grid.
         where: an SQL condition; only records that meet it are counted.
@@ -144,6 +145,8 @@ class Plan:
     addresses: str | None = None
     prefix: int | None = None
     codes: str | None = None
+    hashed: int | None = None
+    salt: str | None = None
     column: str | tuple[str, str] | None = None
     where: str | None = None
     outside: Outside = "drop"
@@ -432,6 +435,8 @@ def histogram(  # type: ignore[misc]
     addresses: str | None = None,
     prefix: int | None = None,
     codes: str | None = None,
+    hashed: int | None = None,
+    salt: str | None = None,
     column: str | tuple[str, str] | None = None,
     where: str | None = None,
     outside: Outside = "drop",
@@ -476,6 +481,8 @@ def histogram(  # type: ignore[misc]
         "addresses": addresses,
         "prefix": prefix,
         "codes": codes,
+        "hashed": hashed,
+        "salt": salt,
         "epsilon": epsilon,
         "column": column,
         "where": where,

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dphist.domain import Axis, Categories, Instants, Integers, Regular
+from dphist.domain import Axis, Categories, Instants, Integers, Keyed, Regular
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.plan_files import words_of
@@ -114,8 +114,6 @@ def _axis(axis: Axis) -> str:
         return f"dphist.Regular(lo={axis.lo!r}, hi={axis.hi!r}, bins={axis.bins})"
     if isinstance(axis, Integers):
         return f"dphist.Integers({axis.low}, {axis.high})"
-    if isinstance(axis, Categories):
-        return repr(axis).replace("Categories(", "dphist.Categories(", 1)
-    if isinstance(axis, Instants):
-        return repr(axis).replace("Instants(", "dphist.Instants(", 1)
+    if isinstance(axis, Categories | Instants | Keyed):
+        return f"dphist.{axis!r}"
     return f"dphist.Variable({axis.edges.tolist()!r})"

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain import (
-    Addresses,
     Axis,
     Categories,
-    Codes,
     Domain,
     Instants,
+    Keyed,
     Outside,
     Regular,
     as_int,
@@ -285,10 +284,10 @@ def validate_reading(
         raise UsageError(f"the domain must be a dphist Domain, not {type(domain).__name__}.")
     if not isinstance(outside, str) or outside not in ("drop", "clip"):
         raise UsageError(f"outside must be 'drop' or 'clip', not {shown(outside)}.")
-    if outside == "clip" and all(isinstance(axis, Categories | Addresses | Codes) for axis in domain.axes):
+    if outside == "clip" and all(isinstance(axis, Categories | Keyed) for axis in domain.axes):
         raise UsageError(
-            "clip is for numeric bins: categories, addresses and codes have no ends to clip to. Leave it "
-            "out; for categories ask for other to get a bin for all other labels."
+            "clip is for numeric bins: categories, addresses, codes and hashes have no ends to clip to. "
+            "Leave it out; for categories ask for other to get a bin for all other labels."
         )
     if odd := [c for c in columns if not isinstance(c, str) or not c.strip()]:
         raise UsageError(f"a column must be a name or an SQL expression, not {_what(odd[0])}.")
@@ -416,7 +415,7 @@ def _plain(values: Any, axis: Axis) -> NDArray[Any]:
                 f"categories are text, whole numbers or booleans, not {array.dtype}; convert the values."
             )
         return array
-    if isinstance(axis, Addresses | Codes):
+    if isinstance(axis, Keyed):
         if array.dtype.kind not in "OU":
             raise DataError(f"these bins need text, and the values are {array.dtype}.")
         return array
@@ -439,7 +438,7 @@ def _listed(values: Sequence[Any], axis: Axis) -> NDArray[Any]:
 
     A list inside the list is a cell without a value, whatever the others are.
     """
-    if not isinstance(axis, Categories | Instants | Addresses | Codes):
+    if not isinstance(axis, Categories | Instants | Keyed):
         try:
             plain = np.asarray(values)
         except (ValueError, OverflowError):

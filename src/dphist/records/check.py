@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dphist import records
-from dphist.domain import Addresses, Axis, Categories, Codes, Domain, Instants, Outside, clock_zone
+from dphist.domain import Axis, Categories, Domain, Instants, Keyed, Outside, clock_zone
 from dphist.errors import PrivacyError
 from dphist.records import query
 from dphist.records.cells import UNDECODED, number, written
@@ -58,7 +58,11 @@ class Fate(IntEnum):
     OUTSIDE = 10
 
 
-_NONE_OF = {"addresses": "no address of the network", "codes": "no code of the form"}
+_NONE_OF = {
+    "addresses": "no address of the network",
+    "codes": "no code of the form",
+    "hashed": "no text",
+}
 _CODES = 64  # fates of two axes fit: 16 * axis + fate
 _PER_AXIS = 16
 
@@ -170,8 +174,9 @@ class Check:
                 f"have bytes in {name!r} that are not valid {self._encoding}: try encoding={other!r} "
                 f"(--encoding {other}), or the encoding of the program that wrote the file."
             )
-        if fate == Fate.UNKNOWN and isinstance(axis, Addresses | Codes):
-            return f"have in {name!r} {_NONE_OF[axis.kind]}, such as {axis.name(0)}: check the declaration."
+        if fate == Fate.UNKNOWN and isinstance(axis, Keyed):
+            such = f", such as {axis.name(0)}: check the declaration" if axis.kind != "hashed" else ""
+            return f"have in {name!r} {_NONE_OF[axis.kind]}{such}."
         if fate == Fate.UNREADABLE and isinstance(axis, Instants):
             return f"have no date or time in {name!r} that can be read: write 2024-12-31 23:59:59."
         if fate == Fate.COMMA and self._decimal == ",":
@@ -234,7 +239,7 @@ def _classes(axis: Axis) -> list[tuple[tuple[Fate, ...], str]]:
     rows = [((Fate.UNDECODABLE,), "undecodable"), ((Fate.MISSING,), "missing")]
     if isinstance(axis, Categories):
         return [*rows, ((Fate.UNKNOWN, Fate.NEAR), "not a declared label")]
-    if isinstance(axis, Addresses | Codes):
+    if isinstance(axis, Keyed):
         return [*rows, ((Fate.UNKNOWN,), _NONE_OF[axis.kind])]
     what = "not a date or time" if isinstance(axis, Instants) else "not a number"
     return [*rows, ((Fate.UNREADABLE, Fate.COMMA), what), ((Fate.OUTSIDE,), "outside the range")]
@@ -335,13 +340,13 @@ def sorting_query(engine: Engine, domain: Domain, asked: query.Question, *, outs
         if isinstance(axis, Categories):
             rows = _with_labels(engine, rows, name, carried, axis)
             carried += [f"{name}_bin", f"{name}_near"]
-        elif isinstance(axis, Addresses | Codes):
+        elif isinstance(axis, Keyed):
             rows = with_bins(rows, name, [c for c in carried if c != name], axis)
     fate = exp.case()
     if asked.keep is not None:
         fate = fate.when(_false(column("keep")), _code(Fate.FILTERED))
     for at, (name, axis, field) in enumerate(zip(asked.names, domain.axes, asked.kinds, strict=True)):
-        if isinstance(axis, Addresses | Codes):
+        if isinstance(axis, Keyed):
             there: exp.Expression = exp.not_(is_null(name))
             why = _why_no_label(name, at, labelled=False)
         elif isinstance(axis, Categories):
@@ -483,7 +488,7 @@ def _why(axis: Axis, cell: Any, folded: set[str]) -> Fate:
         return Fate.MISSING
     if UNDECODED in text:
         return Fate.UNDECODABLE
-    if isinstance(axis, Addresses | Codes):
+    if isinstance(axis, Keyed):
         return Fate.UNKNOWN
     if isinstance(axis, Categories):
         return Fate.NEAR if text.strip().lower() in folded else Fate.UNKNOWN

@@ -1,4 +1,4 @@
-"""Addresses and codes to bins, in the query: digits are looked up in text, so that no record can fail.
+"""Addresses, codes and hashes to bins, in the query: digits are looked up in text, and no record can fail.
 
 Nothing is cast: a text that is no address or code would stop the query there. What the digits of such a text
 come to is a small number that nobody reads, since its form decides.
@@ -8,24 +8,46 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dphist.domain import Addresses, Codes
+from dphist.domain import Addresses, Codes, Hashed, Keyed
 from dphist.domain.addresses import FORMS
-from dphist.records.sql import column, double, is_null, select
+from dphist.records.cells import UNDECODED
+from dphist.records.sql import Engine, column, double, is_null, select
 
 _HEX = "0123456789abcdef"
 
 
-def with_bins(rows: exp.Select, name: str, carried: list[str], axis: Addresses | Codes) -> exp.Select:
-    """Replace the texts that are addresses or codes by their bins, and all others by null."""
+def with_bins(rows: exp.Select, name: str, carried: list[str], axis: Keyed) -> exp.Select:
+    """Replace the texts that are addresses or codes, or hashes, by their bins, and all others by null."""
     if isinstance(axis, Codes):
         return _with_codes(rows, name, carried, axis)
+    if isinstance(axis, Hashed):
+        bin = _where([exp.not_(is_null(name))], _first_bits(column(name), axis.bits))
+        return select(carried, **{name: bin}).from_(rows.subquery("r"))
     return _with_addresses(rows, name, carried, axis)
 
 
-def place_text(rows: exp.Select, name: str, carried: list[str], axis: Addresses | Codes) -> exp.Select:
-    """Replace the texts that are addresses or codes by their bins; rows with others are left out."""
+def place_text(rows: exp.Select, name: str, carried: list[str], axis: Keyed) -> exp.Select:
+    """Replace the texts that have bins by these; rows with others are left out."""
     found = with_bins(rows, name, carried, axis)
     return select([*carried, name]).from_(found.subquery("r")).where(exp.not_(is_null(name)))
+
+
+def hashed(engine: Engine, text: exp.Expression, axis: Hashed) -> exp.Expression:
+    """Return the digits of a key's hash in base 16; null for what is no text."""
+    whole = exp.EQ(this=_position_in(text, UNDECODED), expression=exp.Literal.number(0))
+    salted = exp.DPipe(this=_text(axis.salt), expression=text.copy()) if axis.salt else text.copy()
+    return _where([whole], engine.sha256(salted))
+
+
+def _first_bits(digits: exp.Expression, bits: int) -> exp.Expression:
+    """Return the number that the first bits of digits in base 16 write."""
+    many, more = divmod(bits, 4)
+    found = _number(digits, 16, many)
+    if more:
+        digit = _minus_one(_position(_HEX, _part(digits, many + 1, 1)))
+        share = exp.Mul(this=exp.cast(exp.paren(digit), "double"), expression=double(2.0 ** (more - 4)))
+        found = _plus(_times(found, 1 << more), exp.cast(exp.Floor(this=share), "bigint"))
+    return found
 
 
 def _with_codes(rows: exp.Select, name: str, carried: list[str], axis: Codes) -> exp.Select:
@@ -129,6 +151,10 @@ def _number(digits: exp.Expression, base: int, many: int) -> exp.Expression:
 def _position(of: str, character: exp.Expression) -> exp.Expression:
     """Return where a character stands in a text, from 1 on; 0 if nowhere."""
     return exp.cast(exp.StrPosition(this=_text(of), substr=character), "bigint")
+
+
+def _position_in(value: exp.Expression, text: str) -> exp.Expression:
+    return exp.StrPosition(this=exp.paren(value.copy()), substr=_text(text))
 
 
 def _part(value: exp.Expression, start: int | exp.Expression, length: int) -> exp.Expression:

@@ -22,20 +22,20 @@ from sqlglot import exp
 from dphist.domain import (
     MAX_BINS,
     NEEDS_ZONE,
-    Addresses,
     Axis,
     Categories,
-    Codes,
     Domain,
+    Hashed,
     Instants,
     Integers,
+    Keyed,
     Outside,
     Regular,
     Variable,
 )
 from dphist.errors import DataError, UsageError
 from dphist.records.cells import UNDECODED
-from dphist.records.coded import place_text
+from dphist.records.coded import hashed, place_text
 from dphist.records.expressions import expression, names_hint, resolve
 from dphist.records.reading import kind, with_decimal_commas
 from dphist.records.rounding import slack
@@ -53,7 +53,7 @@ class Question:
     """
 
     written: list[exp.Expression]  # the values as asked for,
-    values: list[exp.Expression]  # and as what their axes are searched by: text, seconds or a double
+    values: list[exp.Expression]  # and as what their axes are searched by: text, a hash, seconds or a double
     kinds: list[Field]
     fields: dict[str, Field]
     keep: exp.Expression | None
@@ -169,7 +169,7 @@ def _rows(engine: Engine, asked: Question, part: Part, source: exp.Expression) -
         others = [*carried, *(n for n in names if n != name)]
         if isinstance(axis, Categories):
             rows = _place_label(engine, rows, name, others, axis)
-        elif isinstance(axis, Addresses | Codes):
+        elif isinstance(axis, Keyed):
             rows = place_text(rows, name, others, axis)
         elif isinstance(axis, Instants):
             rows = _keep(rows, name, others, *ends(axis, field), outside)
@@ -192,7 +192,7 @@ def _grouped(rows: exp.Select) -> exp.Select:
 
 def _read(value: exp.Expression, fields: dict[str, Field], axis: Axis) -> exp.Expression:
     """Convert untyped values to the type of their axis; values that cannot be converted get no bin."""
-    if isinstance(axis, Categories | Addresses | Codes) or kind(value, fields) != "text":
+    if isinstance(axis, Categories | Keyed) or kind(value, fields) != "text":
         return value
     return try_cast(value, "timestamp" if isinstance(axis, Instants) else "double")
 
@@ -242,11 +242,11 @@ def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
                 f"the column {text!r} is of type {field.type}, and no declared category could ever be one of "
                 "its values; nothing would be counted."
             )
-    elif isinstance(axis, Addresses | Codes):
+    elif isinstance(axis, Keyed):
         if field.kind != "text":
             raise DataError(
-                f"the column {text!r} is of type {field.type}, and {axis.kind} are text; convert it with "
-                "CAST."
+                f"the column {text!r} is of type {field.type}, and "
+                f"{'hashed keys' if isinstance(axis, Hashed) else axis.kind} are text; convert it with CAST."
             )
     elif isinstance(axis, Instants):
         if field.kind == "instant" and axis.tz is None:
@@ -274,8 +274,10 @@ def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
 
 
 def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> exp.Expression:
-    """Return a value as what its axis is searched by: text, seconds or a double."""
-    if isinstance(axis, Categories | Addresses | Codes):
+    """Return a value as what its axis is searched by: text, a hash of it, seconds or a double."""
+    if isinstance(axis, Hashed):
+        return hashed(engine, engine.text(value), axis)
+    if isinstance(axis, Categories | Keyed):
         return engine.text(value)
     if isinstance(axis, Instants):
         return engine.seconds(value, field)

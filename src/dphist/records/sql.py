@@ -77,6 +77,10 @@ class Engine(ABC):
     def text(self, value: exp.Expression) -> exp.Expression:
         """Return a value as text that equals other text only if all its characters do."""
 
+    def sha256(self, text: exp.Expression) -> exp.Expression:
+        """Return the SHA-256 of the UTF-8 of a text, as 64 digits in base 16, a to f in lower case."""
+        return exp.Anonymous(this="SHA256", expressions=[text])
+
     def number(self, value: exp.Expression, field: Field) -> exp.Expression:
         """Return a number as a double; no number may make this fail."""
         # Not every engine takes the direct way from a boolean.

@@ -15,8 +15,11 @@ from dphist.domain import (
     Categories,
     Codes,
     Domain,
+    Hashed,
     Instants,
     Integers,
+    Keyed,
+    Labelled,
     Regular,
     Variable,
     as_int,
@@ -43,7 +46,7 @@ def bin_named(domain: Domain, label: str | int) -> int:
     axis = domain.axis
     if isinstance(axis, Categories):
         return int(_pick_labels(axis, label)[0])
-    if isinstance(axis, Addresses | Codes):
+    if isinstance(axis, Keyed):
         first, last = axis.run(label)  # type: ignore[arg-type]
         if last - first > 1:
             raise UsageError(f"{shown(label)} names {last - first:,} bins; ask for their sum.")
@@ -63,9 +66,14 @@ def bin_named(domain: Domain, label: str | int) -> int:
     return number - axis.low
 
 
+def shared_bins(domain: Domain) -> str:
+    """Return what must be said of every answer about keys that may share a bin; nothing for other bins."""
+    return " ".join(axis.words for axis in domain.axes if isinstance(axis, Hashed))
+
+
 def pick(axis: Axis, part: object) -> Ints:
-    """Return the bins of an axis between two edges, or of some labels; rising."""
-    if isinstance(axis, Categories):
+    """Return the bins of an axis between two edges, or of some labels or keys; rising."""
+    if isinstance(axis, Labelled):
         return _pick_labels(axis, part)
     return np.arange(*ends_of(axis, part))
 
@@ -127,12 +135,15 @@ def cuts(axis: Axis, ends: Any) -> Ints:
     return at
 
 
-def _pick_labels(axis: Categories, part: object) -> Ints:
+def _pick_labels(axis: Labelled, part: object) -> Ints:
     labels = (part,) if isinstance(part, str) else part
     if isinstance(labels, tuple) and len(labels) == 1 and not isinstance(labels[0], str):
         labels = labels[0]
     if not isinstance(labels, Sequence | set | frozenset | np.ndarray) or not len(labels):
-        raise UsageError(f"name categories by their labels, such as {axis.labels[0]!r}; not {part!r}.")
+        such = "'some key'" if isinstance(axis, Hashed) else repr(axis.labels[0])
+        raise UsageError(f"name these bins by their labels, such as {such}; not {part!r}.")
+    if isinstance(axis, Hashed):
+        return np.unique([axis.run(key)[0] for key in labels])
     where = {label: i for i, label in reversed(list(enumerate(axis.names())))}
     for label in labels:
         if label not in where:
@@ -143,8 +154,11 @@ def _pick_labels(axis: Categories, part: object) -> Ints:
 def ordered_axis(domain: Domain) -> Axis:
     """Return the only axis of a domain whose bins have an order."""
     axis = domain.axis
-    if isinstance(axis, Categories):
-        raise UsageError("categories have no order; this needs a numeric axis. Use sum() with labels.")
+    if isinstance(axis, Labelled):
+        raise UsageError(
+            f"{'categories' if isinstance(axis, Categories) else 'hashed keys'} have no order; this needs a "
+            "numeric axis. Use sum() with labels."
+        )
     return axis
 
 

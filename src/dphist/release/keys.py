@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.domain import Addresses, Axis, Categories, Codes, Domain, Instants, Integers, as_int, shown
+from dphist.domain import Addresses, Axis, Codes, Domain, Instants, Integers, Keyed, Labelled, as_int, shown
 from dphist.errors import UsageError
 from dphist.release import answers
 
@@ -17,8 +17,7 @@ Run = tuple[int, int]  # the first bin, and the one after the last
 def bin_names(domain: Domain, bins: list[int]) -> list[str]:
     """Return how some bins are called; those of a grid by both axes."""
     ways = [
-        axis.name if isinstance(axis, Integers | Addresses | Codes) else axis.names().__getitem__
-        for axis in domain.axes
+        axis.name if isinstance(axis, Integers | Keyed) else axis.names().__getitem__ for axis in domain.axes
     ]
     if len(ways) == 1:
         return [ways[0](bin) for bin in bins]
@@ -42,7 +41,7 @@ def _one(axis: Axis, part: Any) -> int:
 
 def line_runs(axis: Axis, where: tuple[Any, ...]) -> list[Run]:
     """Return the bins of an axis that a query names: of networks, of beginnings of codes, between edges."""
-    if isinstance(axis, Categories):
+    if isinstance(axis, Labelled):
         return [(int(at), int(at) + 1) for at in answers.pick(axis, where)]
     if len(where) == 1 and isinstance(where[0], tuple | list):
         where = tuple(where[0])

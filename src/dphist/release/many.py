@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.domain import Axis, Categories, Domain, Instants, Integers
+from dphist.domain import Axis, Domain, Instants, Integers, Labelled
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
@@ -20,7 +20,7 @@ def are_many(domain: Domain, where: tuple[Any, ...]) -> bool:
     return any(
         isinstance(end, list | np.ndarray) and np.ndim(end) > 0
         for axis, part in zip(domain.axes, parts, strict=False)
-        if not isinstance(axis, Categories) and isinstance(part, tuple | list)
+        if not isinstance(axis, Labelled) and isinstance(part, tuple | list)
         for end in part
     )
 
@@ -43,7 +43,7 @@ def boxes(domain: Domain, where: tuple[Any, ...]) -> Boxes:
 
 def _run(axis: Axis, part: Any) -> tuple[Ints, Ints]:
     """Return the first bin and the one after the last, of one range or of many."""
-    if isinstance(axis, Categories):
+    if isinstance(axis, Labelled):
         picked = pick(axis, part)
         if picked[-1] - picked[0] != picked.size - 1:
             raise UsageError("many ranges take labels that stand side by side; ask for the others apart.")

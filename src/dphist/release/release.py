@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed_scale, warn_renamed
 from dphist._common.spent import Spent
-from dphist.domain import Categories, Domain, Instants, as_int
+from dphist.domain import Domain, Instants, Labelled, as_int
 from dphist.domain.boxes import running
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import PrivacyError, UsageError, did_you_mean
@@ -305,7 +305,7 @@ class Release:
             boxes = many.boxes(self.domain, where)
             made = self.error.boxes_answers(boxes.sums(self._below), boxes, level=level)
             return Estimates(*made, level, self._note(self.error.description))
-        if len(self.domain.axes) == 1 and not isinstance(self.domain.axis, Categories):
+        if len(self.domain.axes) == 1 and not isinstance(self.domain.axis, Labelled):
             return self._range(*answers.ends_of(self.domain.axis, where), level)
         cells = answers.cells(self.domain, where)
         value = float(self.raw[cells].sum())
@@ -803,7 +803,9 @@ class Release:
         return error.range_answers(sums, starts[:-1], starts[1:], level=0.95)[0]
 
     def _note(self, words: str) -> str:
-        return stamped(words, self.bounding, simulated=self.simulated)
+        shared = answers.shared_bins(self.domain)
+        about = f"{words.rstrip('.')}. {shared}" if shared else words
+        return stamped(about, self.bounding, simulated=self.simulated)
 
 
 def _single(answers: Answers) -> tuple[float, float, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dphist.domain import Addresses, Axis, Categories, Codes, Instants, Integers, Regular
+from dphist.domain import Axis, Categories, Instants, Integers, Keyed, Regular
 from dphist.errors import UsageError
 from dphist.release.release import Release
 
@@ -43,7 +43,7 @@ class AxisView:
     @property
     def traits(self) -> Traits:
         """Whether bins are single values rather than intervals."""
-        return Traits(discrete=isinstance(self.axis, Categories | Integers | Addresses | Codes))
+        return Traits(discrete=isinstance(self.axis, Categories | Integers | Keyed))
 
     @property
     def edges(self) -> NDArray[np.float64]:
@@ -58,7 +58,7 @@ class AxisView:
             return self.axis.low + i
         if isinstance(self.axis, Categories):
             return self.axis.names()[i]
-        if isinstance(self.axis, Addresses | Codes):
+        if isinstance(self.axis, Keyed):
             return self.axis.name(i)
         return float(self.axis.edges[i]), float(self.axis.edges[i + 1])
 
@@ -89,7 +89,7 @@ def columns(release: Release, *, level: float = 0.95) -> Columns:
 
 def axis_columns(axis: Axis) -> Columns:
     """Return where the bins of an axis are."""
-    if isinstance(axis, Categories | Addresses | Codes):
+    if isinstance(axis, Categories | Keyed):
         return {"label": np.array(axis.names(), dtype=object)}
     edges: NDArray[Any] = axis.edges
     if isinstance(axis, Integers):
@@ -162,7 +162,7 @@ def boost_histogram(release: Release) -> Any:
 def _boost_axis(kinds: Any, axis: Axis) -> Any:
     """Return an axis of boost-histogram without the bins beyond its ends."""
     closed = {"underflow": False, "overflow": False}
-    if isinstance(axis, Categories | Addresses | Codes):
+    if isinstance(axis, Categories | Keyed):
         return kinds.StrCategory(axis.names(), overflow=False)
     if isinstance(axis, Integers):
         return kinds.Integer(axis.low, axis.high + 1, **closed)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dphist._common.spent import Spent
-from dphist.domain import MAX_BINS, Categories, Domain, Integers, Variable, curve
+from dphist.domain import MAX_BINS, Categories, Domain, Integers, Labelled, Variable, curve
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import UsageError
-from dphist.release import keys
+from dphist.release import answers, keys
 from dphist.release.keys import Run
 from dphist.release.postprocess import Post
 from dphist.release.release import Estimate, Estimates, Release
@@ -174,9 +174,9 @@ class SparseRelease:
         >>> hosts.description.startswith("This is a list of bins whose noisy count is at least 23;")
         True
         """
-        if self.listing is not None:
-            return self.listing.describe()
-        return _KNOWN[self.error.group_scales is not None] + _CUT
+        own = _KNOWN[self.error.group_scales is not None] + _CUT
+        words = own if self.listing is None else self.listing.describe()
+        return f"{words} {answers.shared_bins(self.domain)}".rstrip()
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class SparseRelease:
         noise_law.check_level(level)
         if len(self.domain.axes) == 2:
             return self._of_box(where, level)
-        if keys.are_arrays(where) and not isinstance(self.domain.axis, Categories):
+        if keys.are_arrays(where) and not isinstance(self.domain.axis, Labelled):
             each = [
                 self._of_runs(keys.line_runs(self.domain.axis, pair), level)
                 for pair in zip(*where, strict=True)
@@ -247,9 +247,7 @@ class SparseRelease:
         80.0
         """
         self._refuse_listing("quantiles")
-        axis = self.domain.axis
-        if isinstance(axis, Categories):
-            raise UsageError("categories have no order; quantiles need an axis that has one.")
+        answers.ordered_axis(self.domain)
         if isinstance(q, list | tuple | np.ndarray):
             each = [self._quantile(share, level) for share in q]
             return _together(each, level, each[0].note)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dphist.domain import Addresses, Axis, Categories, Codes, Instants, Integers
+from dphist.domain import Addresses, Axis, Categories, Codes, Hashed, Instants, Integers
 from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
@@ -116,6 +116,8 @@ def bins_in_words(axis: Axis) -> str:
         return f"{n:,} prefixes of {axis.prefix} digits in the network {axis.network}"
     if isinstance(axis, Codes):
         return f"{n:,} codes of the form {axis.pattern}"
+    if isinstance(axis, Hashed):
+        return f"{n:,} hashes of keys, of which several keys may share one"
     if isinstance(axis, Categories):
         more = [
             text for has, text in ((axis.other, "all other labels"), (axis.null, "missing values")) if has

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphist.domain import Addresses, Axis, Categories, Codes
+from dphist.domain import Addresses, Axis, Categories, Codes, Hashed, Keyed
 from dphist.domain.groups import Floats
 from dphist.release.grouped import GroupedRelease
 from dphist.release.grouped_show import errors
@@ -69,7 +69,7 @@ def _percent(level: float) -> str:
 def _of_line(release: Release, *, level: float) -> Table:
     n, note = release.domain.n, ""
     shown = release
-    if n > MOST_ROWS and not isinstance(release.domain.axis, Categories | Addresses | Codes):
+    if n > MOST_ROWS and not isinstance(release.domain.axis, Categories | Keyed):
         each = _each(n)
         shown = release.rebin(np.append(release.domain.axis.edges[:-1:each], release.domain.axis.edges[-1]))
         note = f"Each row is the sum of {each} of the {n:,} published bins, with its own interval."
@@ -110,8 +110,8 @@ def _of_grid(release: Release, *, level: float) -> Iterator[Table]:
         note = f"Below each value: the {_percent(level)} of this cell alone."
         yield Table("Published values", (corner, *y.names()), rows, note)
     for axis, (along, other) in enumerate(((x, y), (y, x))):
-        if along.n > MOST_ROWS:
-            continue
+        if along.n > MOST_ROWS or isinstance(x, Hashed) or isinstance(y, Hashed):
+            continue  # whole rows of hashes have no name
         rows = []
         for i, name in enumerate(along.names()):
             part, whole = _part(along, i), _all(other)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain import Addresses, Axis, Categories, Codes, Instants, Integers, Regular, Variable
+from dphist.domain import Axis, Categories, Instants, Integers, Keyed, Regular, Variable
 from dphist.release import Estimate
 from dphist.release.show import decimal
 
@@ -46,7 +46,7 @@ def axis_of(axis: Axis, name: str) -> dict[str, Any]:
     cut = axis.n > MOST_NAMES
     said: dict[str, Any] = {"kind": axis.kind, "name": name, "n": axis.n, "edges": None, "cut": cut}
     said |= {"ends": _ends(axis), "names": []}
-    if axis.n > MOST_DRAWN or isinstance(axis, Addresses | Codes):
+    if axis.n > MOST_DRAWN or isinstance(axis, Keyed):
         return said
     said["names"] = list(axis.names()[:MOST_NAMES])
     if isinstance(axis, Categories):

@@ -152,6 +152,17 @@ class Postgres(sql.Engine):
         # A column may have a collation for which 'a' is 'A'.
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C", quoted=True))
 
+    def sha256(self, text: exp.Expression) -> exp.Expression:
+        # In another encoding, some text has no UTF-8, and one record could stop the count.
+        if self._fetch("SHOW server_encoding") != [("UTF8",)]:
+            raise UsageError(
+                f"{self.name} keeps its text in another encoding than UTF-8, in which keys are hashed; count "
+                "a copy of the records instead."
+            )
+        bytes = exp.Anonymous(this="CONVERT_TO", expressions=[text, exp.Literal.string("UTF8")])
+        made = exp.Anonymous(this="SHA256", expressions=[bytes])
+        return exp.Anonymous(this="ENCODE", expressions=[made, exp.Literal.string("hex")])
+
     def number(self, value: exp.Expression, field: Field) -> exp.Expression:
         """Return a number as a double; a decimal beyond all doubles is infinite instead of an error."""
         return (

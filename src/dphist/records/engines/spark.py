@@ -123,6 +123,9 @@ class Spark(sql.Engine):
         # A column may have a collation for which 'a' is 'A'.
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("UTF8_BINARY"))
 
+    def sha256(self, text: exp.Expression) -> exp.Expression:
+        return exp.Anonymous(this="SHA2", expressions=[text, exp.Literal.number(256)])
+
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
