@@ -104,6 +104,20 @@ class TestAverages:
         groups, found, _ = values(x, spec="rectangles:50")
         assert groups.order is not None and found.values.shape == (400,) and (found.values >= 0).all()
 
+    def test_the_cells_of_small_grids_have_noise_each_if_there_are_many_records(self):
+        x = np.random.default_rng(4).integers(0, 60, (20, 15))
+        groups, found, made = values(x, spec="rectangles:50")
+        assert groups.are_singletons and isinstance(found.by, estimate.Averaged)
+        assert found.error.variances() == pytest.approx(np.full(300, 2 / (0.75 + 0.25 * 5 / 6) ** 2), rel=0.1)
+        assert [part.share for part in made.spent] == [Fraction("0.25") / 6, 1 - Fraction("0.25") / 6]
+        assert np.abs(found.measured - x.ravel()).max() < 12, "cells keep their places"
+        groups, found, _ = values(x // 30, spec="rectangles:50", epsilon="0.1")
+        assert not groups.are_singletons and found.by is None
+        for shape, flat in (((4, 4), True), ((32, 32), True), ((32, 33), False), ((1024, 1), True)):
+            made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
+            assert made.estimate.flat == flat == (getattr(made.partition, "most", 4.0) is not None)
+        assert not make_pipeline("dawa3", Domain((Integers(0, 99),))).estimate.flat
+
     def test_few_bins_are_not_grouped(self):
         for n, grouped in ((16, False), (17, True), (256, True), (257, True)):
             made = make_pipeline("dawa3", Domain((Integers(0, n - 1),)))

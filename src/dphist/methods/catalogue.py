@@ -24,7 +24,7 @@ from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
 _ALONE = 16  # bins up to which `dawa3` groups none: averages over all of them have less error
-_ALONE_IF_MANY = 256  # bins up to which it groups some only if there are few records for each
+_FEW_BINS, _FEW_CELLS = 256, 1024  # up to which it groups some only if there are few records for each
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 
@@ -225,13 +225,16 @@ def _dawa2(domain: Domain) -> Pipeline:
 
 
 def _dawa3(domain: Domain) -> Pipeline:
+    grid = len(domain.axes) == 2
+    few = domain.n <= (_FEW_CELLS if grid else _FEW_BINS)
+    averaged = estimate.AveragedTree(flat=grid and few)
     if domain.n <= _ALONE:
-        return _tree(domain, estimate.AveragedTree())
-    share = F("0.12") if len(domain.axes) == 1 else F("0.25")  # along a curve better groups are worth more
+        return _tree(domain, averaged)
+    share = F("0.25") if grid else F("0.12")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
-        partition=partition.Splits(halved=True, most=4.0 if domain.n <= _ALONE_IF_MANY else None),
-        estimate=estimate.AveragedTree(),
+        partition=partition.Splits(halved=True, most=4.0 if few else None),
+        estimate=averaged,
         split=Split(partition=share, estimate=1 - share),
     )
 

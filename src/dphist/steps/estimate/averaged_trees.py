@@ -13,6 +13,7 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
+from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.trees import hats_for, measured_hats, measured_tree, queries_of
 from dphist.steps.protocols import Estimated, Rough, Step
 
@@ -29,10 +30,15 @@ class AveragedTree(Step):
     Every bin has the mean of what it would be if the bins of this or that node were all alike or empty, each
     weighted by what the noisy totals say of it: less error than least squares where neighbours are alike or
     empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are.
+
+    Args:
+        flat: whether every bin has noise of its own, and no totals have, if it is a group by itself: a
+            rectangle of a grid of few cells is the sum of a few, and of many nodes of a tree.
     """
 
     spends: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
+    flat: bool = False
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -41,6 +47,10 @@ class AveragedTree(Step):
         from dphist.kernels.averaging.pruned import averaged_totals
         from dphist.kernels.trees import hats_fit, tuning
 
+        if self.flat and groups.are_singletons:
+            plain = Averaged()
+            found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
+            return replace(found, by=plain)
         queries = hats_for(curator, groups, workload, share=share)
         if queries is not None:
             found, error = measured_hats(curator, queries, share=share)
