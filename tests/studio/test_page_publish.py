@@ -109,7 +109,7 @@ def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release
         one.page.click("text=Each alone")
         assert "Each interval holds by itself" in one.text()
         assert not one.refused
-        assert "One of two histograms that together protect" in one.text()
+        assert "One of 2 histograms that together protect one record with epsilon 0.5." in one.text()
         one.go("ledger")
         one.page.wait_for_selector("text=What is left")
         assert "3.5 left of 4" in one.text()

@@ -52,7 +52,10 @@ def written(folder, name, labels="['a', 'b']", epsilon="2"):
 
 
 def released(path):
-    """Publish a plan file from Python, into the folder of its name."""
+    """Publish a plan file from Python, into the folder of its name, and a grid of known counts beside it."""
+    counts = [[100 * (3 * i + j) for j in range(3)] for i in range(4)]
+    bins = dphist.Domain((dphist.Integers(0, 3), dphist.Categories(["a", "b", "c"])))
+    dphist.from_counts(counts, bins=bins, epsilon=1000, method="identity").save(path.parent / "grid.json")
     publication = plan_files.read(path)
     (path.parent / path.stem).mkdir()
     for name, release in publication.release().items():
@@ -218,6 +221,40 @@ def test_explore_reads_ranges_by_keys_and_by_pointer(browser, studio):
         one.page.click("text=Each alone")
         one.page.wait_for_selector("text=This interval holds for one range chosen beforehand")
         assert one.page.locator("#tab tr.sel").count() > 10
+
+
+def test_a_rectangle_of_a_grid_is_read_by_keys_and_by_pointer(browser, studio):
+    reads = "text => document.querySelector('#xread')?.innerText.replace(/\\s+/g, ' ').includes(text)"
+    with tab(browser, studio) as one:
+        one.enter().page.evaluate("location.hash = '#explore=grid.json'")
+        one.page.wait_for_function(reads, arg="1, a to c 1,200")
+        corner = one.page.locator("[aria-label='Last corner of the rectangle']")
+        corner.focus()
+        one.page.keyboard.press("ArrowRight")
+        one.page.wait_for_function(reads, arg="1 to 2, a to c 3,300")
+        one.page.keyboard.press("ArrowUp")
+        one.page.wait_for_function(reads, arg="1 to 2, a to b 2,000")
+        assert re.search(r" 2, .*b$", corner.get_attribute("aria-valuetext"))
+        for key in (
+            "ArrowLeft",
+            "ArrowLeft",
+            "ArrowLeft",
+            "PageDown",
+            "ArrowUp",
+        ):  # as far as the other corner
+            one.page.keyboard.press(key)
+        one.page.wait_for_function(reads, arg="1, a 300 ")
+        box = one.page.locator("#xc image").bounding_box()
+        at = lambda i, j: (box["x"] + box["width"] * (i + 0.5) / 4, box["y"] + box["height"] * (j + 0.5) / 3)  # noqa: E731
+        one.page.mouse.move(*at(3, 2))
+        one.page.mouse.down()
+        one.page.mouse.move(*at(2, 1), steps=3)
+        one.page.mouse.up()
+        one.page.wait_for_function(reads, arg="2 to 3, b to c 3,600")
+        assert "95 % interval, all ranges at once" in one.text("#xread")
+        assert one.page.locator("#tab tr.sel").count() == 4
+        one.page.click("text=As printed")
+        one.page.wait_for_selector("#xc .mark-rect", state="attached")
 
 
 def test_every_download_is_a_file_and_the_report_is_saved_too(browser, studio):

@@ -7,6 +7,7 @@ import pytest
 
 from dphist.planning.plan_files import text_of
 from dphist.planning.publication import Publication
+from dphist.release.words import unit_word
 from shell import dphist
 from studio_client import studio_page
 
@@ -234,3 +235,23 @@ class TestColumns:
     def test_json_has_no_header_and_no_record_is_read_for_one(self, page, here):
         (here / "j.jsonl").write_text('{"Xyzzy": 1}\n')
         assert page.ask("columns", data="j.jsonl")["columns"] == []
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [
+        ("patient_id", "patient"),
+        ("patient", "patient"),
+        ("Customer No", "customer"),
+        ("personId", "person"),
+        ("house_hold_key", "house hold"),
+        ("tailnum", "tailnum"),
+        ("paid", "paid"),
+        ("id", "person"),
+        ("p1", "person"),
+        ("<b>x", "person"),
+        (None, "record"),
+    ],
+)
+def test_whoever_is_protected_has_the_word_of_the_column(column, word):
+    assert unit_word(column) == word

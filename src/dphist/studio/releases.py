@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -187,6 +188,7 @@ class Releases:
             "simulated": found.simulated,
             "about": [list(fact) for fact in facts(one)],
             "methods": words.methods(found, self._published(found)),
+            "protects": _protects(found),
             "limits": {
                 name: words.limits(found, joint=joint) for name, joint in (("each", False), ("joint", True))
             },
@@ -349,8 +351,16 @@ def _groups(found: GroupedRelease, chosen: tuple[str, str] | None) -> dict[str, 
     return {"names": list(tree.names), "levels": levels, "chosen": list(chosen or ())}
 
 
+def _protects(found: AnyRelease) -> str:
+    """Return whom a release protects: with the epsilon of all histograms that were published together."""
+    said: Any = found.provenance.get("publication")
+    epsilon, many = (said["epsilon"], len(said["histograms"])) if said else (found.epsilon, 1)
+    start = f"One of {many} histograms that together protect" if many > 1 else "It protects"
+    return f"{start} {found.unit} with epsilon {exact(Fraction(epsilon))}."
+
+
 def _column_names(found: AnyRelease, one: Release) -> list[str]:
-    return words.column_names(found) or [""] * len(one.domain.axes)
+    return words.column_names(found) or (["bin"] if len(one.domain.axes) == 1 else ["x", "y"])
 
 
 def _ends(ends: tuple[NDArray[Any], NDArray[Any]]) -> dict[str, Any]:

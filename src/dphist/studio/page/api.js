@@ -29,6 +29,8 @@ export const download = async (path, body, name) => {
   a.click();
   setTimeout(() => URL.revokeObjectURL(a.href), 1e4);
 };
+// Of questions of one kind, only the newest runs: its signal stops the one before; `stop` stops it too.
+export const latest = () => { let running; return stop => { running?.abort(); running = stop ? null : new AbortController(); return running?.signal; }; };
 // An answer that comes line by line.
 export const stream = async (path, body, signal, each) => {
   const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();

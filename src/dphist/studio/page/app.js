@@ -27,10 +27,10 @@ const arrive = async () => {
 };
 const told = () => {
   const t = S.trouble;
-  if (S.gone) return note('bad', words('stopped', { kept: S.dirty ? 'your changes are kept in this tab' : 'the plan is saved', path: S.base && S.path }));
+  if (S.gone) return note('bad', words('stopped', { kept: words(S.dirty ? 'kept' : 'saved'), path: S.base && S.path }));
   if (!t) return null;
   if (t.code === 'changed' && S.path) return note('bad', words('changed', { path: S.path, load: link('Load it', () => openPlan(S.path).then(arrive)), keep: link('Keep mine as a copy', () => save(S.path.replace(/\.toml$/, '-copy.toml'))) }));
-  return note('bad', h('b', t.message), ' ', t.suggestion, ' ', { true: 'Budget was charged.', false: 'Nothing was charged and nothing was published.' }[t.charged] || 'Whether anything was charged is not known yet: Publish will say.', ' ', link('Try again', () => { S.trouble = null; arrive(); }), ' ', link('Close', () => { S.trouble = null; show(); }));
+  return note('bad', h('b', t.message), ' ', t.suggestion, words('charged-' + t.charged), link('Try again', () => { S.trouble = null; arrive(); }), ' ', link('Close', () => { S.trouble = null; show(); }));
 };
 const show = () => {
   if (drag.held) { drag.after = show; return; }
@@ -68,7 +68,7 @@ const begin = async () => {
   whenGone(() => { if (!S.gone) { S.gone = true; if (S.view) show(); } });
   whenChanged(() => S.view && show());
   try { await loadSession(); } catch (error) {
-    return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? 'This page needs the address that the studio printed, with its token.' : error.message })));
+    return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? words('entrance') : error.message })));
   }
   if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
   addEventListener('hashchange', arrive);

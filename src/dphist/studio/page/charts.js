@@ -1,5 +1,5 @@
 // Drawing and nothing else: every number was computed by the server. Handles are sliders, for keys and pointers.
-import { abs, attributes, ceil, count, digits, floor, h, keysOf, log, max, min, rough, round, s } from './dom.js';
+import { abs, assign, attributes, ceil, count, digits, floor, h, keysOf, log, max, min, rough, round, s, slider, tell, valued } from './dom.js';
 
 const frame = (box, height, label, role = 'img') => {
   const width = max(240, box.clientWidth), svg = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role, aria: label });
@@ -55,7 +55,6 @@ const upwards = (svg, y, lo, top, width, m, show = count) => {
   const step = nice(top - lo, 4);
   for (let v = ceil(lo / step) * step; v <= top; v += step) { const zero = abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
 };
-const slider = (props, keys, move, ...children) => s('g', { tabindex: 0, role: 'slider', onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } }, ...props }, children);
 export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 export const drag = (node, move, end) => node.addEventListener('pointerdown', start => {
   start.preventDefault();
@@ -75,18 +74,44 @@ const brush = (box, svg, o) => {
   const shade = area(0, top, 0, bottom - top, 'shade'), hit = area(left, top, right - left, bottom - top, 'cross');
   const end = () => o.end?.([a, b]), tell = next => { set(next); o.move?.(next); };
   const one = (which, v) => { const next = [a, b]; next[which] = clamp(v, which ? a : 0, which ? n - 1 : b); tell(next); };
-  const grips = [0, 1].map(which => slider({ class: 'handle', aria: which ? 'End of the selected range' : 'Start of the selected range', 'aria-valuemin': '0', 'aria-valuemax': n - 1, k: 'brush' + which }, ARROWS, d => { one(which, (which ? b : a) + d); end(); },
-    area(-12, top, 24, bottom - top, 'hit'), rule(0, 0, top, bottom, 'lp'), area(-4, (top + bottom) / 2 - 13, 8, 26, 'grip2', 4)));
+  const grips = [0, 1].map(which => slider(s('g', { class: 'handle', k: 'brush' + which }, area(-12, top, 24, bottom - top, 'hit'), rule(0, 0, top, bottom, 'lp'), area(-4, (top + bottom) / 2 - 13, 8, 26, 'grip2', 4)), (which ? 'End' : 'Start') + ' of the selected range', [0, n - 1], ARROWS, d => { one(which, (which ? b : a) + d); end(); }));
   const set = range => {
     [a, b] = range;
     attributes(shade, { x: x(a), width: x(b + 1) - x(a) });
-    grips.forEach((g, i) => attributes(g, { transform: `translate(${x(i ? b + 1 : a)} 0)`, 'aria-valuenow': i ? b : a, 'aria-valuetext': o.names(i ? b : a) }));
+    grips.forEach((g, i) => valued(attributes(g, { transform: `translate(${x(i ? b + 1 : a)} 0)` }), range[i], o.names(range[i])));
   };
   const bin = e => binAt(n, box, e, left, right - left);
   drag(hit, (e, start) => tell([bin(start), bin(e)].sort((p, q) => p - q)), end);
   grips.forEach((g, i) => drag(g, e => one(i, bin(e)), end));
   svg.append(shade, hit, ...grips);
   set(o.range);
+};
+// The cells of a grid, darker with more records; a rectangle from corner to corner, by pointer or by keys.
+export const cells = (box, o) => {
+  const [wide, up] = o.axes, n = up.n, m = { l: 84, r: 10, t: 24, b: 36 }, tall = clamp(48 * n, 144, 340), height = tall + m.t + m.b, [svg, width] = frame(box, height, tell('cells'), 'group'), room = width - m.l - m.r, w = room / wide.n, t = tall / n;
+  const isDown = up.kind === 'categories', row = j => isDown ? j : n - 1 - j, x = i => m.l + w * i, y = j => m.t + t * j, top = max(1e-9, most(o.values)), place = k => [floor(k / n), row(k % n)];
+  const canvas = assign(document.createElement('canvas'), { width: wide.n, height: n }), ink = canvas.getContext('2d');
+  ink.fillStyle = getComputedStyle(box).getPropertyValue('--est');
+  o.values.forEach((v, k) => { ink.globalAlpha = 0.04 + 0.5 * clamp(v / top, 0, 1); ink.fillRect(...place(k), 1, 1); });
+  svg.append(s('image', { href: canvas.toDataURL(), x: m.l, y: m.t, width: room, height: tall, preserveAspectRatio: 'none', class: 'cells' }));
+  across(svg, x, wide, width, height, m);
+  for (const [j, name] of ticks(up, 3 * tall)) svg.append(text(m.l - 8, y(isDown ? j : n - j) + 4, name.slice(0, 11), 'end'));
+  if (w > 38 && t > 16) o.values.forEach((v, k) => { const [i, j] = place(k); svg.append(text(x(i + 0.5), y(j + 0.5) + 4, count(v), '', 'ink')); });
+  svg.append(text(m.l - 8, 14, up.name.slice(0, 11), 'end'));
+  let rect;
+  const shade = area(0, 0, 0, 0, 'shade lp'), hit = area(m.l, m.t, room, tall, 'cross still'), bound = (i, j) => [clamp(i, 0, wide.n - 1), clamp(j, 0, n - 1)];
+  const down = row(1) - row(0), grips = [0, 1].map(k => slider(s('g', { k: 'corner' + k }, area(-12, -12, 24, 24, 'hit'), area(-6, -6, 12, 12, 'grip2', 4)), `${k ? 'Last' : 'First'} corner of the rectangle`, [0, o.values.length - 1], { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -down], ArrowDown: [0, down], PageUp: [10, 0], PageDown: [-10, 0] },
+    d => { const to = rect[1 - k]; set([bound(...d.map((v, i) => (k ? max : min)(rect[k][i] + v, to[i]))), to]); o.end(rect); }));
+  const set = ([p, q]) => {
+    rect = [min, max].map(end => p.map((v, i) => end(v, q[i])));
+    const [[a, c], [b, d]] = rect, from = min(row(c), row(d));
+    attributes(shade, { x: x(a), y: y(from), width: x(b + 1) - x(a), height: t * (d - c + 1) });
+    grips.forEach((g, k) => valued(attributes(g, { transform: `translate(${x(k ? b + 1 : a)} ${y(from + (k === +isDown) * (d - c + 1))})` }), rect[k][0] * n + rect[k][1], o.names(rect[k])));
+  };
+  const cell = e => bound(binAt(wide.n, box, e, m.l, room), row(floor((e.clientY - box.getBoundingClientRect().top - m.t) / t)));
+  drag(hit, (e, start) => set([cell(start), cell(e)]), () => o.end(rect));
+  svg.append(shade, hit, ...grips);
+  set(o.rect);
 };
 // Values with their band; simulated outcomes, a second release, a range to brush, or a shape to draw.
 export const histogram = (box, o) => {
@@ -156,7 +181,7 @@ export const errors = (box, o) => {
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
   if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
-  for (const v of (o.ratio ? [0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50] : tens(wide ? [1] : [1, 2, 5])).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(digits(v, 1)) : count(v), 'end'));
+  for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(digits(v, 1)) : count(v), 'end'));
   for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, String(e)));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
   const labels = paths.map(([name, points], k) => {
@@ -169,12 +194,12 @@ export const errors = (box, o) => {
   if (o.cross && inside(o.cross.at)) svg.append(spot(x(o.cross.at), y(at(own, o.cross.at)), 5, 'ring'));
   let now = o.epsilon;
   const guide = curve('', 'guide'), name = text(0, 0, 'your plan', 'end', 'n0');
-  const dot = slider({ class: 'grab', aria: 'Epsilon of the plan', k: 'dot', 'aria-valuemin': e0, 'aria-valuemax': e1 }, { ArrowLeft: 1 / 1.05, ArrowDown: 1 / 1.05, ArrowRight: 1.05, ArrowUp: 1.05, PageDown: 0.5, PageUp: 2 }, f => o.move(now * f, true), spot(0, 0, 14, 'hit'), spot(0, 0, 7, 'dot'));
+  const dot = slider(s('g', { class: 'grab', k: 'dot' }, spot(0, 0, 14, 'hit'), spot(0, 0, 7, 'dot')), 'Epsilon of the plan', o.ends, { ArrowLeft: 1 / 1.05, ArrowDown: 1 / 1.05, ArrowRight: 1.05, ArrowUp: 1.05, PageDown: 0.5, PageUp: 2 }, f => o.move(now * f, true));
   const set = (epsilon, error) => {
     now = epsilon;
     const v = o.ratio ? 1 : error || between(own, epsilon), px = x(clamp(epsilon, e0, e1)), py = y(v || y0), near = px - m.l < 90;
-    for (const [key, value] of [['transform', `translate(${px} ${py})`], ['aria-valuenow', epsilon], ['aria-valuetext', `epsilon ${epsilon}, typical error ${rough(error)} records`]]) dot.setAttribute(key, value);
-    for (const [key, value] of [['x', px + (near ? 11 : -11)], ['y', py + (near ? -10 : 20)], ['class', near ? 'start n0' : 'end n0']]) name.setAttribute(key, value);
+    valued(attributes(dot, { transform: `translate(${px} ${py})` }), epsilon, `epsilon ${epsilon}, typical error ${rough(error)} records`);
+    attributes(name, near ? { x: px + 11, y: py - 10, class: 'start n0' } : { x: px - 11, y: py + 20, class: 'end n0' });
     guide.setAttribute('d', `M${px} ${height - m.b}V${py}${o.ratio ? '' : 'H' + m.l}`);
   };
   drag(dot, e => o.move(e0 * (e1 / e0) ** along(box, e, m.l, width - m.l - m.r)), () => o.move(now, true));

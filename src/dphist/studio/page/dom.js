@@ -1,13 +1,13 @@
 // Elements, numbers and small pieces. A text enters the page as a text node, never as HTML.
 // Short names of what is called everywhere.
-export const { abs, ceil, floor, log, max, min, round } = Math, { assign, keys: keysOf } = Object;
+export const { abs, ceil, floor, log, max, min, round } = Math, { assign, entries, keys: keysOf } = Object;
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 const isProps = x => x?.constructor === Object, real = x => x || x === 0;
 const build = (node, [first, ...rest]) => {
   const props = isProps(first) ? first : {};
-  for (const [name, value] of Object.entries(props)) {
+  for (const [name, value] of entries(props)) {
     if (!real(value) && !(name === 'value' && value === '')) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else if (name === 'css') for (const key in value) node.style.setProperty(key, value[key]);
@@ -36,6 +36,8 @@ export const words = (name, values) => {
   for (const slot of $$('slot', passage)) slot.replaceWith(...[values[slot.name]].flat(Infinity).filter(real));
   return [...passage.childNodes];
 };
+// A passage that is plain text, for labels.
+export const tell = name => words(name)[0].data;
 export const note = (kind, ...children) => h('div.note.' + kind, { role: kind === 'bad' && 'alert' }, icon(kind), h('div', ...children));
 export const link = (text, onclick) => h('button.link', { onclick, k: text }, text);
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
@@ -49,6 +51,9 @@ export const scroll = (aria, more, ...children) => h('div.scroll', { tabindex: 0
 export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));
 
 export const select = (cls, k, aria, options, value, set) => h('select' + cls, { k, aria, onchange: e => set(e.target.value) }, options.map(([v, text = v]) => h('option', { value: v, selected: v === value }, text)));
+// What is moved by keys as well: its label, its ends, and by how much each key moves it.
+export const slider = (node, label, [low, high], keys, move) => attributes(node, { tabindex: 0, role: 'slider', aria: label, 'aria-valuemin': low, 'aria-valuemax': high, onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } } });
+export const valued = (node, now, text) => attributes(node, { 'aria-valuenow': now, 'aria-valuetext': text });
 // One of several, as buttons or as tabs; arrows move between tabs.
 export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (tabs || 'seg'), { role: tabs ? 'tablist' : 'group', aria: label, onkeydown: event => {
   const d = tabs && { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = options.findIndex(o => o[0] === chosen);
@@ -84,7 +89,7 @@ export const ask = (title, value, yes) => dialog(title, close => {
   const input = h('input', { value, aria: title, autofocus: true });
   return [input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
 });
-export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast('Copying was not allowed: select the text.'));
+export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast(tell('nocopy')));
 
 const known = n => typeof n === 'number' && isFinite(n), minus = text => text.replace('-', '−').replace(/^−0$/, '0');
 export const digits = (n, many) => +n.toPrecision(many);

@@ -1,11 +1,11 @@
 // Explore: a release with its table. Questions cost nothing.
-import { download, post } from './api.js';
-import { histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, ask, attributes, button, choice, count, day, digits, eps, few, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, select, table, toast, words } from './dom.js';
+import { download, latest, post } from './api.js';
+import { cells, histogram, most, multiples, spanned, spark } from './charts.js';
+import { $, ask, attributes, button, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, words } from './dom.js';
 import { attempt, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
-let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, asking, more = 200, seek = '', printed = false;
+let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, more = 200, seek = '', printed = false;
 // In the folder and as a download; a reader gets the download alone.
 export const makeReport = paths => attempt(async () => { let [path] = paths; if (editing()) { ({ path } = await post('report', { paths })); toast('Saved as ' + path); } await download('release/export', { path, format: 'html' }, 'report.html'); });
 const load = (path, which = null) => attempt(async () => {
@@ -16,17 +16,19 @@ const load = (path, which = null) => attempt(async () => {
   range = [floor(n * 0.3), max(floor(n * 0.3), floor(n * 0.5) - 1)];
   other = answer = null;
   more = 200;
-  if (!it.joint?.low?.some(v => v !== null)) joint = false;
+  if (!isJoint()) joint = false;
   redraw();
   await query();
 });
-const query = () => attempt(async () => {
-  asking?.abort();
-  asking = new AbortController();
+const asking = latest(), query = () => attempt(async () => {
   const [a, b] = range, [c, d] = second;
-  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking.signal);
+  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking());
   reads();
 });
+// The intervals that are shown, and whether those that hold all at once are known.
+const ends = () => joint ? it.joint : it.each, isJoint = () => it.joint?.low?.some(v => v !== null);
+// The lowest groups, and how one of them is opened.
+const lowest = () => it.groups?.levels.at(-1), pick = i => load(it.path, [lowest().name, ...[lowest().labels[i]].flat()]);
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
 const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(r.low)} to ${count(r.high)}`;
 const reads = () => {
@@ -38,13 +40,13 @@ const reads = () => {
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
 };
 const rows = () => {
-  const e = joint ? it.joint : it.each, [a, b] = range, [c, d] = second, y = it.axes[1];
+  const e = ends(), [a, b] = range, [c, d] = second, y = it.axes[1];
   return table('', it.values.slice(0, more).map((v, i) => { const x = y ? floor(i / y.n) : i; return h('tr' + (x >= a && x <= b && (!y || (i % y.n >= c && i % y.n <= d)) ? '.sel' : ''), h('td', named(x)), y && h('td', named(i % y.n, y)), h('td.n', count(v)), h('td.n.mute', e ? span({ low: e.low[i], high: e.high[i] }) : 'not known'), other && h('td.n', count(other.values[i])), h('td.n.mute.hide-s', it.presentable ? count(it.presentable[i]) : '')); }),
     [it.axes[0].name, ...(y ? [y.name] : []), '>Records', '>95 % interval', ...(other ? ['>' + (other.title || 'Other')] : []), '>~Presentable']);
 };
 const shown = () => { const row = $('#tab tr.sel'); if (row) $('#tab').scrollTop = row.offsetTop - 70; };
 const groups = () => {
-  const level = it.groups.levels.at(-1), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase())), pick = i => load(it.path, [level.name, ...[level.labels[i]].flat()]);
+  const level = lowest(), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase()));
   if (level.labels.length <= 60) return panel('Groups', h('div.chart', { id: 'gc' }));
   return panel('Groups', h('input.f.w20', { k: 'seek', aria: 'Search the groups', placeholder: 'Search', value: seek, oninput: e => { seek = e.target.value; redraw(); } }), h('ul.list', all.slice(0, 100).map(([label, i]) => h('li', h('button', { onclick: () => pick(i), k: 'g' + i }, h('span', String(label)), level.lines?.[i] && spark(level.lines[i]), h('span.mute', count(level.totals?.[i])))))), all.length > 100 && h('p.hint', `${count(all.length - 100)} more: search.`));
 };
@@ -59,10 +61,6 @@ const picture = async box => {
   attributes(svg, { role: 'img', aria: spec.description || it.title });
 };
 const FREE = 'Questions to a release cost nothing.';
-const heading = () => {
-  const p = it.publication, n = p?.histograms?.length, unit = it.unit || 'one record';
-  return `${n > 1 ? `One of ${few(n, 'histogram')} that together protect` : 'It protects'} ${unit} with epsilon ${eps(p?.epsilon ?? it.epsilon)}. ${FREE}`;
-};
 export default {
   async enter(path) {
     if (!path && !it) path = (await releases())[0]?.path;
@@ -70,12 +68,12 @@ export default {
   },
   view() {
     if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
-    const grid = it.kind === 'grid', e = joint ? it.joint : it.each, half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), has = it.joint?.low?.some(v => v !== null), p = it.publication;
-    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, heading(),
-      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path })); if (two && two.values.length !== it.values.length) toast('Only releases of the same bins can be compared.'); else other = two; } } redraw(); query(); }), button('Make the report', () => makeReport([it.path]), 'pri')),
-    panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), !grid && choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), has && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
-      h('div.legend', h('span', h('i.k-est'), 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(grid || printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
-      grid && it.axes.map((axis, k) => h('div.row.small', axis.name, [' from ', ' to '].map((word, w) => { const of = k ? second : range; return [word, select('.f', 'gr' + k + w, axis.name + word, Array.from({ length: axis.n }, (_, i) => [i, named(i, axis)]), of[w], v => { of[w] = +v; of.sort((a, b) => a - b); redraw(); query(); })]; }))), h('div.read', { id: 'xread' })),
+    const grid = it.kind === 'grid', e = ends(), half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), p = it.publication;
+    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, `${it.protects} ${FREE}`,
+      button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path })); if (two && two.values.length !== it.values.length) toast(tell('samebins')); else other = two; } } redraw(); query(); }), button('Make the report', () => makeReport([it.path]), 'pri')),
+    panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; redraw(); }), isJoint() && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; redraw(); query(); })),
+      h('div.legend', h('span', h('i.k-est'), grid && !printed ? `Estimate, at most ${count(most(it.values))}` : 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval, ${joint ? 'for all bins at once' : 'for each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
+      h('div.read', { id: 'xread' })),
     it.groups && h('div.mt', groups()),
     h('div.cols.side', panel('', h('div.chead', h('h2', 'Table'), h('span.hint', count(it.values.length) + ' bins')), scroll('Table of the release', { id: 'tab' }, rows()), it.values.length > more && link('Show more rows', () => { more += 800; redraw(); })),
       h('aside.stack', panel('', words('tables', { formats: ['xlsx', 'csv', 'json', 'png', 'svg'].map(f => button(f.toUpperCase(), () => attempt(() => download('release/export', { path: it.path, format: f, group, joint }, 'release.' + f)), 'tiny')) })),
@@ -84,12 +82,13 @@ export default {
   },
   drawn() {
     if (!it) return;
-    const box = $('#xc'), e = joint ? it.joint : it.each;
-    if (it.kind === 'grid' || printed) attempt(() => picture(box));
+    const box = $('#xc'), e = ends();
+    if (printed) attempt(() => picture(box));
+    else if (it.kind === 'grid') cells(box, { values: it.values, axes: it.axes, rect: [0, 1].map(k => [range[k], second[k]]), names: cell => it.axes.map((a, k) => `${a.name} ${named(cell[k], a)}`).join(', '), end: ([p, q]) => { range = [p[0], q[0]]; second = [p[1], q[1]]; redraw(); query(); } });
     else histogram(box, { values: it.values, band: e && e.low.every(v => v !== null) ? [e.low, e.high] : null, other: other?.values, axis: it.axes[0], range, names: named, height: 340, label: `Estimated records by ${it.axes[0].name} with a 95 % band`, move: r => { range = r; }, end: () => { const top = $('#tab'); top.replaceChildren(rows()); shown(); query(); } });
     shown();
-    const level = it.groups?.levels.at(-1);
-    if ($('#gc')) multiples($('#gc'), { draws: level.lines, names: i => String(level.labels[i]), pick: i => load(it.path, [level.name, ...[level.labels[i]].flat()]), chosen: level.labels.findIndex(l => String(l) === String(it.groups.chosen?.slice(1))) });
+    const level = lowest();
+    if ($('#gc')) multiples($('#gc'), { draws: level.lines, names: i => String(level.labels[i]), pick, chosen: level.labels.findIndex(l => String(l) === String(it.groups.chosen?.slice(1))) });
     reads();
   },
 };

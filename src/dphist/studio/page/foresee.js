@@ -1,7 +1,7 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
-import { post, stream } from './api.js';
+import { latest, post, stream } from './api.js';
 import { between, crossing, errors, histogram, most, multiples, spanned, strip } from './charts.js';
-import { $, abs, button, choice, count, digits, eps, few, floor, focused, h, head, item, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, table, words } from './dom.js';
+import { $, abs, button, choice, count, digits, entries, eps, few, floor, focused, h, head, item, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, table, tell, words } from './dom.js';
 import { attempt, change, go, keep, purse, redraw, S } from './state.js';
 import { crumb, swatch } from './design.js';
 import { releases } from './start.js';
@@ -47,11 +47,10 @@ const run = (wait = 0) => {
   }), wait);
 };
 // The interval of the brushed range.
-let asking;
+const asking = latest();
 const ranged = () => {
-  asking?.abort();
-  asking = new AbortController();
-  if (range && parts.error && !isGrid(parts.outcomes) && !chosen().groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, asking.signal); reads(); });
+  const signal = asking();
+  if (range && parts.error && !isGrid(parts.outcomes) && !chosen().groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, signal); reads(); });
 };
 const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
@@ -103,33 +102,33 @@ const anchors = () => h('div.row', Array.from({ length: 9 }, (_, i) => { const v
 
 export default {
   async enter() { earlier = await releases(); redraw(); },
-  leave() { stop(); asking?.abort(); clearInterval(player); key = ''; tried = ''; },
+  leave() { stop(); asking(true); clearInterval(player); key = ''; tried = ''; },
   view() {
-    if (!S.good) return [head(crumb(), 'How wrong will it be?', 'The plan is not complete yet: say what to count first.', button('Back to the design', () => go('design'), 'pri'))];
+    if (!S.good) return [head(crumb(), 'How wrong will it be?', words('incomplete'), button('Back to the design', () => go('design'), 'pri'))];
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = keysOf(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
       choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; redraw(); }, 'tabs'),
-      S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' The last complete plan stays in force.'), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
+      S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' ', words('last')), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; redraw(); }), guess: guessing(),
         strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
         table: asTable && now.outcomes && scroll('Table of the guess', {}, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
-        scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : 'Typical error, in records. Drag the dot.', advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${digits(cross.at, 2)} (circle) ${cross.name} is better on this guess.`],
+        scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; redraw(); }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : words('inrecords'), advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${digits(cross.at, 2)} (circle) ${cross.name} is better on this guess.`],
         widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / longest)), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
       }),
-      h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of Object.entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
+      h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },
   drawn() {
     clearInterval(player);
     const now = spot(), o = now.outcomes, box = $('#oc');
     if (!S.good || !box) return;
     if (o) {
-      const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: isGrid(o) ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: 'Simulated releases around the guessed shape, with a 95 % band' };
-      if (drawing) histogram(box, { values: S.guess.values, axis: axis(), label: 'Draw the shape you expect', top: most(o.truth) * 1.5, draws: [], draw: () => {} });
+      const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: isGrid(o) ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: tell('outcomes') };
+      if (drawing) histogram(box, { values: S.guess.values, axis: axis(), label: tell('expect'), top: most(o.truth) * 1.5, draws: [], draw: () => {} });
       else if (mode === 'multi') multiples(box, base);
       else histogram(box, { ...base, range: isGrid(o) ? null : range, names: named, move: r => { range = r; }, end: ranged });
-      if (!drawing && mode !== 'multi') strip($('#oe'), { ...base, label: 'Error of each bin in the simulated releases' });
+      if (!drawing && mode !== 'multi') strip($('#oe'), { ...base, label: tell('off') });
       if (mode === 'play' && !matchMedia('(prefers-reduced-motion:reduce)').matches) player = setTimeout(() => { shown++; if (!box.contains(focused())) this.drawn(); }, 450);
       reads();
     }

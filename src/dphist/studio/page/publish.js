@@ -42,7 +42,7 @@ const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.
     close();
     if (answer) { done = answer; fresh = !answer.again; S.published = true; await attempt(loadSession); redraw(); $('#main').focus(); } else { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
   });
-  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && `Afterwards ${eps(ready.left_after)} of ${eps(ready.limit)} is left for every later release, by anyone who uses this ledger.` }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
+  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && words('afterwards', { left: eps(ready.left_after), limit: eps(ready.limit) }) }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
 });
 const bar = () => {
   const p = purse();
@@ -68,7 +68,7 @@ export default {
     if (S.dirty) return [top, note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!S.session.budget?.exists) return [top, note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
     if (!r && !asking && !S.trouble) prepare();
-    if (!r) return [top, h('p.hint', 'Checking what can be checked without the records.')];
+    if (!r) return [top, h('p.hint', words('checking'))];
     return [top, h('div.cols.side', h('div.stack',
       stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),

@@ -1,7 +1,7 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, toast, words } from './dom.js';
+import { $, $$, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, tell, toast, words } from './dom.js';
 import { attempt, go, loadSession, named, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
@@ -27,7 +27,7 @@ export const releases = async () => {
   return found.flatMap(list => list.filter(f => f.kind === 'release').sort((a, b) => String(b.release.created).localeCompare(String(a.release.created))));
 };
 const demo = () => attempt(async () => {
-  toast('Unpacking the flights. This takes a few seconds.');
+  toast(tell('unpacking'));
   const { plan } = await post('demo/open');
   S.guess = { records: 336776, shape: 'smooth' };
   if (await openPlan(plan)) go('design');
@@ -44,7 +44,7 @@ let listed;
 export const folder = {
   enter: async () => { listed = await releases(); redraw(); },
   view: () => [head(h('p.crumb', h('b.mono', S.session.folder), listed && h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
-    panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', listed ? 'There is no release in this folder.' : 'Reading the folder.'))],
+    panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', words(listed ? 'norelease' : 'reading')))],
 };
 let book = null, chosen = null;
 export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { ...named(), limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };

@@ -1,9 +1,10 @@
 // What the page holds: the session, the plan being edited, what the server said of it.
-import { post, Refusal } from './api.js';
+import { latest, post, Refusal } from './api.js';
 import { assign, keysOf, number } from './dom.js';
 
 export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
-let draw = () => {}, timer, saver, running;
+let draw = () => {}, timer, saver;
+const checking = latest();
 export const whenChanged = callback => { draw = callback; };
 export const redraw = () => draw();
 export const go = (view, rest) => { const to = '#' + view + (rest ? '=' + encodeURIComponent(rest) : ''); if (location.hash === to) dispatchEvent(new Event('hashchange')); else location.hash = to; };
@@ -64,9 +65,7 @@ export const restore = async () => { // after a reload, the draft of this tab
   return true;
 };
 const recheck = () => attempt(async () => {
-  running?.abort();
-  running = new AbortController();
-  took(await post('plan/check', { plan: S.plan, path: S.path }, running.signal));
+  took(await post('plan/check', { plan: S.plan, path: S.path }, checking()));
   clearTimeout(saver);
   if (S.autosave && S.dirty && !S.check.problems.length) saver = setTimeout(() => save(), 700);
   redraw();
