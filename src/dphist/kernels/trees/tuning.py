@@ -24,6 +24,7 @@ from dphist.kernels.trees.tree import Tree
 from dphist.kernels.trees.variances import Queries, closed_form, edges, group_widths, range_ends
 
 FULL_EFFORT = 1 << 17  # groups up to which `tuned_weights` takes its time: about a second
+_MANY_RANGES = 1 << 19  # listed ranges above which it does not
 
 
 def greedy_weights(
@@ -56,7 +57,7 @@ def tuned_weights(
     result is a good local optimum, the same every time.
 
     Args:
-        quick: sweep from the best start only; by default from ``FULL_EFFORT`` groups on.
+        quick: sweep from the greedy weights only; by default of very many groups or ranges.
         reserve: where no query separates the groups below a node, the part of its budget that they get
             all the same, so that other queries can be answered too.
     """
@@ -66,8 +67,9 @@ def tuned_weights(
     if not isinstance(queries, tuple) and closed_form(queries) == "points":
         return _leaves_only(tree)
     passes = _Passes.over(tree, w, queries, decay=True, collapse=True)
-    quick = tree.k > FULL_EFFORT if quick is None else quick
-    share = _tune(passes, tries=1 if quick else 3, sweeps=3 if quick else 4, polish=not quick)
+    if quick is None:
+        quick = tree.k > FULL_EFFORT or (isinstance(queries, tuple) and len(queries[0]) > _MANY_RANGES)
+    share = _quickly(passes) if quick else _tune(passes)
     if reserve:
         reserve_below(tree.left, tree.parent, share, reserve)
     return weights_of(tree.parent, share)
@@ -77,21 +79,25 @@ def _leaves_only(tree: Tree) -> Floats:
     return np.where(tree.left == 0, 1.0, 0.0)
 
 
-def _tune(passes: _Passes, *, tries: int, sweeps: int, polish: bool) -> Floats:
+def _quickly(passes: _Passes) -> Floats:
+    share = np.empty(passes.tree.size)
+    passes.rise(share, GREEDY)
+    return _sweep(passes, share, 3)[1]
+
+
+def _tune(passes: _Passes) -> Floats:
     best: list[tuple[float, Floats]] = []
     for share, mode in _starts(passes.tree):
         best.append((passes.rise(share, mode), share))
         best.sort(key=_error)  # stable, so equal starts stay in order
-        del best[tries:]
-    error, share = min((_sweep(passes, share, sweeps) for _, share in best), key=_error)
-    if polish:  # a few steps of another kind lead out of a poor optimum
-        other = share.copy()
-        for _ in range(3):
-            passes.rise(other, GIVEN)
-            passes.fall(other)
-            reallocate(passes.tree.left, passes.tree.measured, passes.down, other)
-        error, share = min((error, share), _sweep(passes, other, 4), key=_error)
-    return share
+        del best[3:]
+    error, share = min((_sweep(passes, share, 4) for _, share in best), key=_error)
+    other = share.copy()
+    for _ in range(3):  # steps of another kind lead out of a poor optimum
+        passes.rise(other, GIVEN)
+        passes.fall(other)
+        reallocate(passes.tree.left, passes.tree.measured, passes.down, other)
+    return min((error, share), _sweep(passes, other, 4), key=_error)[1]
 
 
 def _error(found: tuple[float, Floats]) -> float:

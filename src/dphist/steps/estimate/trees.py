@@ -231,18 +231,20 @@ def _curve_runs(boxes: Rectangles, place: Ints, row: Ints, column: Ints, jumps: 
         row, column: of the cell at each place.
         jumps: places whose cell is not adjacent to the previous one.
     """
-    n, columns = place.size, boxes.shape[1]
+    last, columns = place.size - 1, boxes.shape[1]
     lows: list[Ints] = []
     highs: list[Ints] = []
     for x0, x1, y0, y1 in zip(boxes.x0, boxes.x1, boxes.y0, boxes.y1, strict=True):
         across, down = np.arange(y0, y1), np.arange(x0, x1) * columns
         sides = (x0 * columns + across, (x1 - 1) * columns + across, down + y0, down + y1 - 1)
         border = place[np.concatenate(sides)]
-        for found, at, step in ((lows, (border, jumps), -1), (highs, (border, jumps - 1), 1)):
-            here = np.unique(np.concatenate(at))
-            there = np.clip(here + step, 0, n - 1)
-            inside, beside = (
-                (row[p] >= x0) & (row[p] < x1) & (column[p] >= y0) & (column[p] < y1) for p in (here, there)
-            )
-            found.append(here[inside & (~beside | (here == there))])
+        for found, jumped, step in ((lows, jumps, -1), (highs, jumps - 1, 1)):
+            here = border
+            if jumps.size:
+                r, c = row[jumped], column[jumped]
+                here = np.append(border, jumped[(r >= x0) & (r < x1) & (c >= y0) & (c < y1)])
+            there = here + step
+            r, c = (of[np.clip(there, 0, last)] for of in (row, column))
+            beside = (r >= x0) & (r < x1) & (c >= y0) & (c < y1) & (there >= 0) & (there <= last)
+            found.append(np.unique(here[~beside]))
     return np.concatenate(lows), np.concatenate(highs) + 1
