@@ -88,6 +88,16 @@ def test_intervals_are_counted_as_they_hold():
     assert known.unknown == 4 and not known.within
 
 
+def test_intervals_of_most_may_hold_more_often_but_not_less():
+    truth = np.arange(4.0)
+    for of_most in (True, False):
+        sure = Held([], [], [], [])
+        sure.add(truth, truth - 1, truth + 1, truth, of_most=of_most)
+        assert sure.within == of_most
+        sure.add(truth, truth + 1, truth + 2, truth, of_most=of_most)
+        assert not sure.within
+
+
 def test_exact_noise_covers_what_it_should_and_half_of_it_does_not(monkeypatch):
     monkeypatch.setitem(accuracy.RELEASES, 64, 20)
     monkeypatch.setattr(accuracy, "QUERIES", 100)
