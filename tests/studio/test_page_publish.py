@@ -70,6 +70,7 @@ def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release
     office.plan("once")
     with tab(browser, studio) as one:
         at_publish(one, "once").page.wait_for_selector("#pub")
+        assert one.sent.count("publish/prepare") == 1, "the button is not drawn anew under the pointer"
         assert "With this release, at most 62.3." in one.text()  # of 100, which e^0.5 / (1 + e^0.5) bounds
         one.go("ledger")
         one.page.wait_for_selector("text=What is left")
@@ -263,9 +264,10 @@ def test_a_file_of_records_becomes_a_plan_a_ledger_a_grid_and_groups(browser, tm
         one.page.keyboard.press("Enter")
         one.heading("Published")
         one.page.click("text=Explore age")
-        one.page.wait_for_selector(".vega svg")
-        one.page.select_option("[aria-label='kind to ']", "0")
-        one.page.wait_for_selector("#xread >> text=3 to 4, a")
+        one.page.wait_for_selector("#xread >> text=3 to 4, a to b")
+        one.page.focus("[aria-label='Last corner of the rectangle']")
+        one.page.keyboard.press("ArrowUp")
+        one.page.wait_for_selector('#xread >> text="3 to 4, a"')
         one.go("explore=visits/kind.json")
         one.page.wait_for_selector(".multi button[aria-pressed=true]")
         one.page.click(".multi button >> text=b")

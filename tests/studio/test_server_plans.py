@@ -249,7 +249,7 @@ class TestColumns:
         ("paid", "paid"),
         ("id", "person"),
         ("p1", "person"),
-        ("<b>x", "person"),
+        ("<b>1", "person"),
         (None, "record"),
     ],
 )

@@ -12,11 +12,12 @@ const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(no
 const id = () => ({ path: S.path, publish_token: ready.publish_token, plan_digest: ready.plan_digest });
 const prepare = again => attempt(async () => {
   ready = null;
-  asking = false;
-  if (S.dirty && S.autosave) await save();
-  if (S.dirty || !S.good || S.check.problems.length || !S.session.budget?.exists) return redraw();
   asking = true;
-  ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
+  try {
+    if (S.dirty && S.autosave) await save();
+    if (S.dirty || !S.good || S.check.problems.length || !S.session.budget?.exists) return redraw();
+    ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
+  } finally { asking = false; }
   done = ready.state === 'published' ? ready : null;
   S.published = !!done;
   if (ready.limit) S.session.budget = ready;
@@ -60,7 +61,8 @@ const published = () => {
       h('aside.stack', panel('', words('report', { make: button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), explore: button('Explore first', () => go('explore', releases[0].path)) })), panel('', words('more', { again: anew() }))))];
 };
 export default {
-  async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; await prepare(); } },
+  async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; if (!asking) await prepare(); } },
+  leave() { ready = null; },
   view() {
     if (done && S.published) return published();
     const names = histogramNames(), r = ready, top = head(crumb(), 'Publish ' + few(names.length, 'histogram'), words('lede-publish')), stuck = r && r.state !== 'new';
