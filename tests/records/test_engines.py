@@ -472,6 +472,52 @@ def test_times(load):
             assert np.array_equal(got, np.bincount(at[at >= 0], minlength=axis.n)), (axis, name, outside)
 
 
+FINE_AXES = [
+    Instants("2024-03-01T12:00:00.000250", "2024-03-01T12:00:01", freq="250us", tz="UTC"),
+    Instants("1900-01-01", "2101-01-01", freq="1us", tz="UTC"),  # 2^52.5 bins
+    Instants("1969-12-31", "1970-01-02", freq="1ms"),
+    Instants("1000-01-01", "9000-01-01", freq="7s", tz="UTC"),
+]
+
+
+def test_microseconds(load):
+    """Steps below a second and very many steps: every engine gives the bins that Python gives, exactly."""
+    near = [dt.datetime(2024, 3, 1, 12), dt.datetime(1970, 1, 1), dt.datetime(2050, 6, 1, 23, 59, 59)]
+    steps = (-1_000_001, -1000, -1, 0, 1, 249, 250, 251, 999_999, 1_000_000)
+    times = [moment + dt.timedelta(microseconds=step) for moment in near for step in steps]
+    times += [dt.datetime(1900, 1, 1), dt.datetime(2100, 12, 31, 23, 59, 59, 999_999)]
+    times += [
+        dt.datetime(1, 1, 2),
+        dt.datetime(9999, 12, 30, 1),
+        dt.datetime(8999, 12, 31, 23, 59, 59, 123_457),
+    ]
+    days = [t.date() for t in times]
+    table = pa.table(
+        {
+            "local": pa.array([*times, None], pa.timestamp("us")),
+            "instant": pa.array([*times, None], pa.timestamp("us", "UTC")),
+            "day": pa.array([*days, None], pa.date32()),
+        }
+    )
+    data, where = load(table)
+    cells = {"local": times, "instant": [t.replace(tzinfo=dt.UTC) for t in times], "day": days}
+    for i, axis in enumerate(FINE_AXES):
+        outside = ("drop", "clip")[i % 2]
+        for name, values in cells.items():
+            if name == "instant" and axis.tz is None:
+                continue
+            bins, tallies = count(data, Domain((axis,)), columns=name, outside=outside, **where).held()
+            at, many = np.unique(axis.index(values, outside), return_counts=True)
+            want = dict(zip(at.tolist(), many.tolist(), strict=True))
+            want.pop(-1, None)
+            assert dict(zip(bins.tolist(), tallies.tolist(), strict=True)) == want, (axis, name)
+    days_far = Instants("1900-01-01", "2101-01-01", freq="1y", tz="UTC")  # whole seconds beyond 32 bits
+    for name, values in cells.items():
+        got = count(data, Domain((days_far,)), columns=name, **where).values
+        at = days_far.index(values)
+        assert np.array_equal(got, np.bincount(at[at >= 0], minlength=days_far.n)), name
+
+
 # --- one person, many records -------------------------------------------------------------------------------
 
 

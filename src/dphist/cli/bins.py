@@ -81,8 +81,8 @@ def say_what_is_short(domain: Domain) -> None:
     """Tell of a last bin of time that is shorter than the others."""
     for axis in domain.axes:
         if axis.kind == "instants" and axis.is_cut_short:  # type: ignore[union-attr]
-            end = axis.moments()[-1]  # type: ignore[union-attr]
-            say(f"note: the last bin, {axis.names()[-1]}, is shorter than the others: --range ends at {end}.")
+            end, last = axis.edge_name(axis.n), axis.name(axis.n - 1)  # type: ignore[union-attr]
+            say(f"note: the last bin, {last}, is shorter than the others: --range ends at {end}.")
 
 
 def words(bundle: Any) -> list[str]:

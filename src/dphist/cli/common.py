@@ -368,7 +368,7 @@ def example_part(domain: Domain) -> list[str]:
         elif isinstance(axis, Integers):
             words += [str(axis.low), str(axis.low + 1)]
         elif axis.kind == "instants":
-            words += axis.moments()[:2]  # type: ignore[union-attr]
+            words += [axis.edge_name(i) for i in (0, 1)]  # type: ignore[union-attr]
         else:
             words += [f"{edge:.6g}" for edge in axis.edges[:2]]
     return words

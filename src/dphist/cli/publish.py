@@ -317,8 +317,7 @@ def _extent(axis: Axis) -> str:
         names = axis.names()
         return ", ".join(names[:8]) + (f", ... ({len(names)} labels)" if len(names) > 8 else "")
     if axis.kind == "instants":
-        moments = axis.moments()  # type: ignore[union-attr]
-        return f"{moments[0]} to {moments[-1]}"
+        return " to ".join(axis.edge_name(i) for i in (0, axis.n))  # type: ignore[union-attr]
     if isinstance(axis, Integers | Keyed):
         return f"{axis.name(0)} to {axis.name(axis.n - 1)}"
     return f"{axis.edges[0]:.12g} to {axis.edges[-1]:.12g}"

@@ -41,7 +41,7 @@ from dphist.domain.axes import (
 from dphist.domain.codes import Codes
 from dphist.domain.domain import Axis
 from dphist.domain.hashed import Hashed
-from dphist.domain.instants import Instants
+from dphist.domain.instants import UNITS, Instants
 from dphist.errors import PrivacyError, UsageError, did_you_mean
 
 Spell: TypeAlias = Callable[..., str]  # how a key, and values for it, are written where they come from
@@ -306,10 +306,10 @@ def _steps(given: dict[str, Any], spell: Spell) -> Axis:
             )
     every = given["every"]
     freq = EVERY.get(every, every) if isinstance(every, str) else every
-    if not isinstance(freq, str) or not re.fullmatch(r"[1-9]\d{0,8}(s|min|h|d|w|mo|y)", freq):
+    if not isinstance(freq, str) or not re.fullmatch(rf"[1-9]\d{{0,8}}({'|'.join(UNITS)})", freq):
         near = did_you_mean(every, EVERY) if isinstance(every, str) else ""
         raise UsageError(
-            f"{spell('every')} is one of {', '.join(EVERY)}, or a number with s, min, h, d, w, mo or y such "
+            f"{spell('every')} is one of {', '.join(EVERY)}, or a number with one of {' '.join(UNITS)} such "
             f"as 15min; not {shown(every)}. {near if 'mean' in near else ''}".rstrip()
         )
     return Instants(start, stop, freq, given.get("timezone", "UTC"))

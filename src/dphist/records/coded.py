@@ -11,7 +11,7 @@ from sqlglot import exp
 from dphist.domain import Addresses, Codes, Hashed, Keyed
 from dphist.domain.addresses import FORMS
 from dphist.records.cells import UNDECODED
-from dphist.records.sql import Engine, column, double, is_null, select
+from dphist.records.sql import Engine, column, double, is_null, select, whole
 
 _HEX = "0123456789abcdef"
 
@@ -59,7 +59,7 @@ def _with_codes(rows: exp.Select, name: str, carried: list[str], axis: Codes) ->
     }
     found[ok] = exp.EQ(this=exp.Length(this=value.copy()), expression=exp.Literal.number(len(places)))
     rows = select(carried, **found).from_(rows.subquery("r"))
-    bin: exp.Expression = _whole(0)
+    bin: exp.Expression = whole(0)
     for made, of in zip(places, axis.places, strict=True):
         bin = _plus(_times(bin, len(of)), exp.paren(_minus_one(column(made))))
     every = [exp.GT(this=column(p), expression=exp.Literal.number(0)) for p in places]
@@ -100,18 +100,18 @@ def _where(conditions: list[exp.Expression], bin: exp.Expression) -> exp.Express
 def _of_limbs(axis: Addresses, limbs: list[str], width: int) -> tuple[list[exp.Expression], exp.Expression]:
     """Return what the parts of an address in the network satisfy, and the bin that they come to."""
     inside: list[exp.Expression] = []
-    bin: exp.Expression = _whole(0)
+    bin: exp.Expression = whole(0)
     for i, limb in enumerate(limbs):
         start = i * width  # of the digits of an address, this part has those from start to start + width
         shared = min(max(axis.length - start, 0), width)
         low = (axis.base >> (axis.bits - start - width)) & ((1 << width) - 1)
         if shared:
             high = low + (1 << (width - shared)) - 1
-            inside.append(exp.Between(this=column(limb), low=_whole(low), high=_whole(high)))
+            inside.append(exp.Between(this=column(limb), low=whole(low), high=whole(high)))
         beyond = max(start + width - axis.prefix, 0)  # digits that no bin tells apart
         if shared == width:
             continue
-        part: exp.Expression = exp.Sub(this=column(limb), expression=_whole(low)) if low else column(limb)
+        part: exp.Expression = exp.Sub(this=column(limb), expression=whole(low)) if low else column(limb)
         if beyond:
             share = exp.Mul(this=exp.cast(exp.paren(part), "double"), expression=double(2.0**-beyond))
             part = exp.cast(exp.Floor(this=share), "bigint")
@@ -141,7 +141,7 @@ def _written_out(rows: exp.Select, name: str, carried: list[str]) -> exp.Select:
 
 
 def _number(digits: exp.Expression, base: int, many: int) -> exp.Expression:
-    found: exp.Expression = _whole(0)
+    found: exp.Expression = whole(0)
     for i in range(1, many + 1):
         digit = _minus_one(_position(_HEX[:base], _part(digits, i, 1)))
         found = _plus(_times(found, base), exp.paren(digit))
@@ -174,16 +174,12 @@ def _text(value: str) -> exp.Expression:
     return exp.Literal.string(value)
 
 
-def _whole(value: int) -> exp.Expression:
-    return exp.cast(exp.Literal.number(value), "bigint")
-
-
 def _plus(left: exp.Expression, right: exp.Expression) -> exp.Expression:
     return exp.paren(exp.Add(this=left, expression=right))
 
 
 def _times(value: exp.Expression, factor: int) -> exp.Expression:
-    return exp.Mul(this=value, expression=_whole(factor))
+    return exp.Mul(this=value, expression=whole(factor))
 
 
 def _minus_one(value: exp.Expression) -> exp.Expression:

@@ -39,7 +39,7 @@ from dphist.records.coded import hashed, place_text
 from dphist.records.expressions import expression, names_hint, resolve
 from dphist.records.reading import kind, with_decimal_commas
 from dphist.records.rounding import slack
-from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select, try_cast
+from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select, try_cast, whole
 
 _LABELS = {"integer": re.compile("0|-?[1-9][0-9]*"), "boolean": re.compile("true|false")}
 _SMALL = 64  # up to this number of edges, a tree of comparisons is faster than a join
@@ -171,6 +171,9 @@ def _rows(engine: Engine, asked: Question, part: Part, source: exp.Expression) -
             rows = _place_label(engine, rows, name, others, axis)
         elif isinstance(axis, Keyed):
             rows = place_text(rows, name, others, axis)
+        elif isinstance(axis, Instants) and axis.ticks is not None:
+            rows = _keep(rows, name, others, *ends(axis, field), outside)
+            rows = _place_tick(rows, name, others, axis.ticks)
         elif isinstance(axis, Instants):
             rows = _keep(rows, name, others, *ends(axis, field), outside)
             rows = _place_second(engine, rows, name, others, *clock(axis, field))
@@ -280,7 +283,7 @@ def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> e
     if isinstance(axis, Categories | Keyed):
         return engine.text(value)
     if isinstance(axis, Instants):
-        return engine.seconds(value, field)
+        return engine.seconds(value, field) if axis.ticks is None else engine.microseconds(value, field)
     return engine.number(value, field)
 
 
@@ -290,11 +293,13 @@ def clock(axis: Instants, field: Field) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def ends(axis: Axis, field: Field) -> tuple[float, float]:
-    """Return the least and the greatest value that lie in a bin of numbers or times."""
+    """Return the least and the greatest value that lie in a bin of numbers or times; microseconds as int."""
     if isinstance(axis, Integers):
         # The last double below the end; floors are taken after this, where they fit every engine's integers.
         return float(axis.low), max(math.nextafter(axis.high + 1.0, -math.inf), float(axis.high))
     if isinstance(axis, Instants):
+        if axis.ticks is not None:
+            return axis.ticks[0], axis.ticks[1] - 1
         edges, _ = clock(axis, field)
         return edges[0].item(), edges[-1].item() - 1
     return axis.edges[0].item(), axis.edges[-1].item()
@@ -303,8 +308,8 @@ def ends(axis: Axis, field: Field) -> tuple[float, float]:
 def fits(value: exp.Expression, low: float, high: float, outside: Outside) -> exp.Expression:
     """Ask whether a value gets a bin: in [low, high], or with ``clip`` any number; never null or NaN."""
     if outside == "drop":
-        above = exp.GTE(this=value.copy(), expression=double(low))
-        return exp.And(this=above, expression=exp.LTE(this=value.copy(), expression=double(high)))
+        above = exp.GTE(this=value.copy(), expression=_end(low))
+        return exp.And(this=above, expression=exp.LTE(this=value.copy(), expression=_end(high)))
     # NaN is the greatest number of all to these engines; null passes no comparison.
     return exp.LTE(this=value.copy(), expression=double(math.inf))
 
@@ -336,8 +341,8 @@ def _keep(
         return select([*carried, name]).from_(rows.subquery("r")).where(there)
     moved = (
         exp.case()
-        .when(exp.LT(this=value, expression=double(low)), double(low))
-        .when(exp.GT(this=value.copy(), expression=double(high)), double(high))
+        .when(exp.LT(this=value, expression=_end(low)), _end(low))
+        .when(exp.GT(this=value.copy(), expression=_end(high)), _end(high))
         .else_(value.copy())
     )
     return select(carried, **{name: moved}).from_(rows.subquery("r")).where(there)
@@ -358,6 +363,19 @@ def _place_number(
     if isinstance(axis, Regular) and slack(axis) < 0.25:
         return _place_regular(rows, name, carried, axis)
     return _place_between(engine, rows, name, carried, axis.edges[:-1].tolist(), list(range(axis.n)))
+
+
+def _end(value: float) -> exp.Expression:
+    """Return an end of the values that are counted, as what these are: a double, or a whole number."""
+    return whole(value) if isinstance(value, int) else double(value)
+
+
+def _place_tick(rows: exp.Select, name: str, carried: list[str], ticks: tuple[int, int, int]) -> exp.Select:
+    """Replace whole microseconds that have a bin by the bin they lie in."""
+    first, _, step = ticks
+    since = exp.paren(exp.Sub(this=column(name), expression=whole(first)))
+    bin = exp.cast(exp.IntDiv(this=since, expression=whole(step)), "bigint")
+    return select(carried, **{name: bin}).from_(rows.subquery("r"))
 
 
 def _place_second(

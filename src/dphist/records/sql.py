@@ -91,6 +91,13 @@ class Engine(ABC):
         """Return the whole seconds since 1970 of a date, a local time or an instant, as a double."""
 
     @abstractmethod
+    def microseconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        """Return the whole microseconds since 1970 of a date, a local time or an instant, as 64 bits.
+
+        What lies beyond the years of all axes may be any number beyond these; no value may make this fail.
+        """
+
+    @abstractmethod
     def run(self, query: exp.Expression) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Run a counting query, or one of each record's bin; return the bins that occur and how often."""
 
@@ -175,6 +182,11 @@ def fill(template: str, dialect: str, **parts: exp.Expression) -> exp.Expression
     return tree.transform(
         lambda node: parts[node.name].copy() if isinstance(node, exp.Column) and node.name in parts else node
     )
+
+
+def whole(value: int) -> exp.Expression:
+    """Write a whole number of 64 bits."""
+    return exp.cast(exp.Literal.number(value), "bigint")
 
 
 def double(value: float) -> exp.Expression:

@@ -17,7 +17,8 @@ Run = tuple[int, int]  # the first bin, and the one after the last
 def bin_names(domain: Domain, bins: list[int]) -> list[str]:
     """Return how some bins are called; those of a grid by both axes."""
     ways = [
-        axis.name if isinstance(axis, Integers | Keyed) else axis.names().__getitem__ for axis in domain.axes
+        axis.name if isinstance(axis, Integers | Instants | Keyed) else axis.names().__getitem__
+        for axis in domain.axes
     ]
     if len(ways) == 1:
         return [ways[0](bin) for bin in bins]
@@ -72,6 +73,8 @@ def position(axis: Axis, bin: int) -> float:
     """Return a bin as a number: where it begins, or its number."""
     if isinstance(axis, Integers):
         return float(axis.low + bin)
+    if isinstance(axis, Instants):
+        return axis.seconds(bin)
     return float(bin) if isinstance(axis, Addresses | Codes) else float(axis.edges[bin])
 
 
@@ -81,7 +84,7 @@ def spelled(axis: Axis, bin: int) -> str:
         return axis.name(min(bin, axis.n - 1))
     if isinstance(axis, Integers):
         return str(axis.low + bin)
-    return axis.moments()[bin] if isinstance(axis, Instants) else f"{axis.edges[bin]:.12g}"
+    return axis.edge_name(bin) if isinstance(axis, Instants) else f"{axis.edges[bin]:.12g}"
 
 
 def are_arrays(where: tuple[Any, ...]) -> bool:

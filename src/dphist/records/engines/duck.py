@@ -65,6 +65,11 @@ _SECONDS = """
          WHEN v > CAST('1970-01-01' AS TIMESTAMP) THEN CAST('Infinity' AS DOUBLE)
          WHEN v IS NOT NULL THEN CAST('-Infinity' AS DOUBLE) END
 """
+_MICROSECONDS = """
+    CASE WHEN ISFINITE(v) THEN (units - ((units % per) + per) % per) // per
+         WHEN v > CAST('1970-01-01' AS TIMESTAMP) THEN far
+         WHEN v IS NOT NULL THEN -far END
+"""
 
 
 class Duck(sql.Engine):
@@ -122,6 +127,17 @@ class Duck(sql.Engine):
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("C"))
 
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        moment, units, per = self._units(value, field)
+        # The least of all whole numbers cannot be rounded down: such a time has no bin.
+        return self.guard(sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=sql.whole(per)))
+
+    def microseconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        moment, units, per = self._units(value, field)
+        parts = {"v": moment, "units": units, "per": sql.whole(per // 10**6), "far": sql.whole(1 << 62)}
+        return self.guard(sql.fill(_MICROSECONDS, self.dialect, **parts))
+
+    def _units(self, value: exp.Expression, field: Field) -> tuple[exp.Expression, exp.Expression, int]:
+        """Return a time that can be compared, its units since 1970, and how many of them are a second."""
         fine = field.type.endswith("_NS")
         # What cannot be converted is beyond the calendar, and has no bin. Of whole seconds and milliseconds
         # in a database, and of dates, that may be some.
@@ -133,9 +149,7 @@ class Duck(sql.Engine):
         units = exp.Anonymous(
             this="epoch_ns" if fine else "epoch_us", expressions=[value if fine else moment]
         )
-        per = exp.cast(exp.Literal.number(10**9 if fine else 10**6), "bigint")
-        # The least of all whole numbers cannot be rounded down: such a time has no bin.
-        return self.guard(sql.fill(_SECONDS, self.dialect, v=moment, units=units, per=per))
+        return moment, units, 10**9 if fine else 10**6
 
     def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.

@@ -57,6 +57,11 @@ _DECIMAL = """
          WHEN v BETWEEN -1e-300 AND 1e-300 THEN CAST(0 AS DOUBLE PRECISION)
          ELSE CAST(v AS DOUBLE PRECISION) END
 """
+_MICROSECONDS = """
+    CAST(EXTRACT(EPOCH FROM DATE_TRUNC('minute', v)) AS BIGINT) * 1000000
+    + CAST(EXTRACT(MICROSECONDS FROM v) AS BIGINT)
+"""
+_DAY_MICROSECONDS = "CAST(v - CAST('1970-01-01' AS DATE) AS BIGINT) * 86400000000"
 _NUMBER_TEXT = r"^[-+]?[0-9]{1,30}([.][0-9]{1,30})?([eE][-+]?[0-9]{1,2})?$"
 _SAFE = (  # what no value can make fail, on this server
     "Column Identifier Literal Boolean Null Var Paren And Or Not EQ NEQ GT GTE LT LTE Is NullSafeEQ "
@@ -174,6 +179,20 @@ class Postgres(sql.Engine):
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
         whole = sql.fill("FLOOR(EXTRACT(EPOCH FROM v))", self.dialect, v=value)
         return exp.cast(whole, "double")
+
+    def microseconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        # In the server's last years microseconds are more than whole numbers hold; no axis has such years.
+        inner = _DAY_MICROSECONDS if field.kind == "date" else _MICROSECONDS
+        beyond = {"late": "9999-01-01", "early": "0900-01-01"}
+        type = {"date": "date", "local": "timestamp", "instant": "timestamptz"}[field.kind]
+        parts = {name: exp.cast(exp.Literal.string(day), type) for name, day in beyond.items()}
+        return sql.fill(
+            f"CASE WHEN v >= late THEN far WHEN v < early THEN -far ELSE {inner} END",
+            self.dialect,
+            v=value,
+            far=sql.whole(1 << 62),
+            **parts,
+        )
 
     def run(self, query: exp.Expression) -> Tallies:
         text = f"COPY ({_packed(self._text(query))}) TO STDOUT (FORMAT BINARY)"

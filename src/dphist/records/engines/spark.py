@@ -39,8 +39,12 @@ _SKIPPING = ("spark.sql.parquet.filterPushdown", "spark.sql.orc.filterPushdown")
 _ZONE = "spark.sql.session.timeZone"
 _ESCAPES = "spark.sql.parser.escapedStringLiterals"
 # Seconds of a clock without a zone, by its parts: a cast would read it in the session's zone.
-_CLOCK = "DATEDIFF(CAST(v AS DATE), DATE '1970-01-01') * 86400 + HOUR(v) * 3600 + MINUTE(v) * 60 + SECOND(v)"
-_DAYS = "DATEDIFF(v, DATE '1970-01-01') * 86400"
+_DAYS = "CAST(DATEDIFF(CAST(v AS DATE), DATE '1970-01-01') AS BIGINT) * 86400"
+_CLOCK = f"{_DAYS} + HOUR(v) * 3600 + MINUTE(v) * 60 + SECOND(v)"
+_CLOCK_MICROSECONDS = f"""
+    ({_DAYS} + HOUR(v) * 3600 + MINUTE(v) * 60) * 1000000
+    + CAST(EXTRACT(SECOND FROM v) * 1000000 AS BIGINT)
+"""
 # A binary search: after i halvings the answer lies in s.lo .. s.hi, counted from 0; their middle is tried.
 _MIDDLE = "CAST((s.lo + s.hi + 1) DIV 2 AS INT)"
 _SEARCH = f"""
@@ -129,6 +133,10 @@ class Spark(sql.Engine):
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
+
+    def microseconds(self, value: exp.Expression, field: Field) -> exp.Expression:
+        template = {"instant": "UNIX_MICROS(v)", "date": f"{_DAYS} * 1000000", "local": _CLOCK_MICROSECONDS}
+        return exp.cast(exp.paren(sql.fill(template[field.kind], self.dialect, v=value)), "bigint")
 
     def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
         """Keep at most ``limit`` rows of each unit, those with the least draws; no unit is null.
