@@ -10,6 +10,7 @@ import dphist as library
 from dphist.cli import studio as command
 from dphist.errors import UsageError
 from dphist.planning import flights
+from dphist.planning.account import ledger_of
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger
 from dphist.studio.start import Start
@@ -140,3 +141,18 @@ class TestCommand:
 
         folder = resources.files("dphist.studio") / "static"
         assert {"index.html", "app.js", "style.css"} <= {place.name for place in folder.iterdir()}
+
+
+def test_the_ledger_that_pays_is_found_as_in_the_shell(here, monkeypatch):
+    assert ledger_of(None) == (Path("dphist-ledger.db"), True)
+    assert ledger_of("l.db") == (Path("l.db"), False)
+    monkeypatch.setenv("DPHIST_LEDGER", "mine.db")
+    assert ledger_of(None) == (Path("mine.db"), False)
+    assert studio_page(here).ask("session")["ledger"] == "mine.db"
+    assert studio_page(here, ledger=here / "l.db").ask("session")["ledger"] == "l.db"
+    monkeypatch.delenv("DPHIST_LEDGER")
+    assert (
+        "a new ledger was made"
+        in dphist("publish", "people.csv", "--column", "age", "--integers", "0", "9", "--epsilon", "1").stderr
+    )
+    assert ledger_of(None) == (Path("dphist-ledger.db"), False)

@@ -12,12 +12,13 @@ import typer
 
 from dphist.cli import options
 from dphist.cli.common import Interrupted, say, show
-from dphist.cli.ledger import budget_line, ledger_path, may_make
+from dphist.cli.ledger import budget_line
 from dphist.cli.options import DATA, OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_free, check_places
 from dphist.cli.publish import save_or_rescue, undisturbed, unsaved
 from dphist.cli.stream import check_format, read_as, spooled
 from dphist.errors import OutputError, UsageError, is_interrupt
+from dphist.planning.account import ledger_of
 from dphist.privacy.ledger import Ledger
 
 
@@ -49,8 +50,7 @@ def bounds(
         raise UsageError("--outside is of no use here: the bins of magnitudes hold every number.")
     plan = look(column=column, epsilon=epsilon, **read_as(reading), **vars(person))
     check_format(data, reading.format)
-    account = ledger_path(ledger)
-    fresh = may_make(account, named=ledger)
+    account, fresh = ledger_of(ledger)
     if out is not None:
         check_places(data, account, out, None)
         check_free(out, overwrite=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from enum import StrEnum
 from fractions import Fraction
@@ -14,6 +13,7 @@ import typer
 from dphist._common.text import harmless
 from dphist.cli.common import Command, Commands, JsonFlag, amount, print_table, show
 from dphist.errors import LedgerError, UsageError, did_you_mean
+from dphist.planning.account import ledger_of
 from dphist.privacy.ledger import Ledger, MemoryLedger, parse_epsilon
 from dphist.reports.budget import mixed as mixed
 from dphist.reports.budget import units as units
@@ -122,21 +122,9 @@ def ledger_export(
     show(to_csv(entries) if form is Form.csv else to_json(entries), nl=form is Form.json)
 
 
-def ledger_path(file: Path | None) -> Path:
-    """Return the path of the named ledger, of $DPHIST_LEDGER, or of the default ledger."""
-    from dphist.planning.plan import DEFAULT_LEDGER
-
-    return file or Path(os.environ.get("DPHIST_LEDGER", DEFAULT_LEDGER))
-
-
-def may_make(account: Path, *, named: Path | None) -> bool:
-    """Return whether a missing ledger is created: only the default one, which nobody has named."""
-    return named is None and "DPHIST_LEDGER" not in os.environ and not account.exists()
-
-
 def _ledger(file: Path | None, dataset: str | None, *, read_only: bool) -> Ledger:
     """Return an existing ledger, after checking that it contains the dataset if one is named."""
-    book = Ledger.open(ledger_path(file), read_only=read_only)
+    book = Ledger.open(ledger_of(file)[0], read_only=read_only)
     known = book.datasets()
     if dataset is not None and dataset not in known:
         near = did_you_mean(dataset, known) if known else "It knows no dataset yet."

@@ -29,12 +29,13 @@ from dphist.cli.common import (
     show_release,
     warnings_said,
 )
-from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
+from dphist.cli.ledger import budget_line, mixed, units
 from dphist.cli.publish import undisturbed, unsaved
 from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, LedgerError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
+from dphist.planning.account import ledger_of
 from dphist.planning.places import check_apart, check_folder
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
@@ -93,7 +94,7 @@ def plan_price(
     Errors are those of simulated releases of made-up records. Reads no records and spends nothing.
     """
     publication = _load(file)
-    account, fresh = _account(publication)
+    account, fresh = ledger_of(publication.ledger)
     book = MemoryLedger() if fresh else Ledger.open(account, read_only=True)
     with warnings_said(), noticing(lambda: say(f"compiling, {how_often()} ...")):
         errors = {name: _errors(plan, records=records, like=like) for name, plan in publication.plans.items()}
@@ -165,7 +166,7 @@ def plan_publish(
     source = str(publication.data) if data is None and publication.data is not None else data
     if source is None:
         raise UsageError(f'{file} names no data; write data = "visits.csv" in it, or name the records here.')
-    account, fresh = _account(publication)
+    account, fresh = ledger_of(publication.ledger)
     folder = file.with_suffix("") if out is None else out
     token = ""
     if once:
@@ -254,13 +255,6 @@ def _load(file: Path) -> Publication:
 
     with warnings_said():
         return Publication.load(file)
-
-
-def _account(publication: Publication) -> tuple[Path, bool]:
-    """Return the ledger of a publication, and whether it is to be made."""
-    named = None if publication.ledger is None else Path(publication.ledger)
-    account = ledger_path(named)
-    return account, may_make(account, named=named)
 
 
 def _unit(publication: Publication) -> str:

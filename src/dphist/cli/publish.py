@@ -19,7 +19,7 @@ import typer
 from dphist.cli import options
 from dphist.cli.bins import check_columns, say_what_is_short
 from dphist.cli.common import Interrupted, amount, say, show, show_release
-from dphist.cli.ledger import budget_line, ledger_path, may_make, mixed, units
+from dphist.cli.ledger import budget_line, mixed, units
 from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
@@ -29,6 +29,7 @@ from dphist.domain import Integers, Keyed
 from dphist.domain.declare import refuse_own_labels
 from dphist.errors import DphistError, OutputError, UsageError, is_interrupt
 from dphist.kernels import noticing
+from dphist.planning.account import ledger_of
 from dphist.privacy.counts import unit_words
 from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.uncertainty.models import bounding
@@ -88,8 +89,8 @@ def publish(
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
     check_format(data, reading.format)
-    account, target = ledger_path(ledger), Path(_default_name(plan)) if out is None else out
-    fresh = may_make(account, named=ledger)
+    account, fresh = ledger_of(ledger)
+    target = Path(_default_name(plan)) if out is None else out
     check_places(data, account, target, plot)
     _check_room(plan, target, as_json=as_json)
     for place in (out, plot):

@@ -45,6 +45,7 @@ from dphist.methods.memory import bytes_needed, refuse_what_does_not_fit
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.rehearsal import rehearse
 from dphist.methods.sparse import SparsePipeline
+from dphist.planning.account import DEFAULT_LEDGER
 from dphist.planning.preview import LikeData, Preview, pattern, preview
 from dphist.planning.simulate import trials as run_trials
 from dphist.privacy.counts import Counts, SparseCounts, unit_words
@@ -66,7 +67,6 @@ WorkloadLike = str | Workload | Sequence[tuple[int, int]]
 _LEAST_EPSILON = Fraction(1, 10**9)
 _WIDEST = 1 << 26  # largest noise scale of a share: steps multiply it by up to 2^14, the sampler allows 2^40
 _SERVERS = ("psycopg", "pyspark", "duckdb", "_duckdb")  # objects whose records outlive this process
-DEFAULT_LEDGER = "dphist-ledger.db"
 LARGE_EPSILON = 10
 COMMON_EPSILONS = (
     "Common choices for everything that is published about the same people together lie between 0.1 and 2; "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dphist.errors import UsageError
-from dphist.planning.plan import DEFAULT_LEDGER
+from dphist.planning.account import ledger_of
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Entry, Ledger, LedgerLike, MemoryLedger, parse_epsilon
 from dphist.release.words import chance_after, of_hundred
@@ -26,22 +25,13 @@ class Ledgers:
         self.places, self.named = places, named
 
     def account(self, publication: Publication | None) -> tuple[Path, bool]:
-        """Return the ledger of a plan, or of the session, and whether publishing makes it if it is missing.
-
-        As in the shell, only the default ledger is made, which nobody has named.
-        """
-        if publication is not None and publication.ledger is not None:
-            return Path(publication.ledger), False
-        if self.named is not None:
-            return self.named, False
-        if "DPHIST_LEDGER" in os.environ:
-            return Path(os.environ["DPHIST_LEDGER"]), False
-        return Path.cwd() / DEFAULT_LEDGER, True
+        """Return the ledger of a plan, or of the session, and whether publishing is to make it."""
+        return ledger_of((None if publication is None else publication.ledger) or self.named)
 
     def opened(self, publication: Publication | None, *, read_only: bool) -> tuple[LedgerLike, bool]:
         """Return the ledger, and whether there is one: in the place of one that will be made stands none."""
         path, made = self.account(publication)
-        if made and not path.exists():
+        if made:
             return MemoryLedger(), False
         if not path.exists():
             name = self.places.name(path)

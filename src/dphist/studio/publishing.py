@@ -197,7 +197,7 @@ class Publishing:
 
     def _book(self, publication: Publication) -> LedgerLike:
         path, made = self.ledgers.account(publication)
-        if made and not path.exists():
+        if made:
             return UnmadeLedger(lambda: Ledger.open(path, create=True))
         return self.ledgers.opened(publication, read_only=False)[0]
 
