@@ -256,8 +256,9 @@ def test_window_costs_equal_the_exact_twin():
         assert deviations.mean_costs(x, length, grid=grid, stride=stride).tolist() == means
         assert deviations.median_costs(x, length, stride=stride).tolist() == medians
         values, rank = deviations.ranks(x)
-        assert deviations._slide(x, values, rank, length, stride, grid, cap).tolist() == means
-        assert deviations._slide(x, values, rank, length, stride, 0, cap).tolist() == medians
+        x = deviations.row_of_counts(x)
+        assert deviations._slid(x, values, rank, length, stride, grid).tolist() == means
+        assert deviations._slid(x, values, rank, length, stride, 0).tolist() == medians
 
 
 @pytest.mark.long
@@ -265,13 +266,14 @@ def test_window_costs_equal_the_exact_twin():
 def test_sliding_equals_starting_afresh_over_many_distinct_counts():
     rng = np.random.default_rng(14)
     for x in (rng.permutation(20_000), rng.integers(0, 300, 9000) ** 2, np.cumsum(rng.integers(0, 3, 9000))):
-        ranked = deviations.ranks(x)
-        cap = deviations.cost_cap(x.size)
+        x = deviations.row_of_counts(x)
+        ranked, cap = deviations.ranks(x), deviations.cost_cap(x.size)
         for length in (2, 33, 256):
-            slow = deviations._mean_short(x, length, 1, 4, cap)
-            assert (deviations._slide(x, *ranked, length, 1, 4, cap) == slow).all()
-            slow = deviations._median_short(x, length, 1, cap)
-            assert (deviations._slide(x, *ranked, length, 1, 0, cap) == slow).all()
+            slow = np.empty(x.size - length + 1, np.int64)
+            deviations._mean_short(x, length, 1, 4, cap, slow)
+            assert (deviations._slid(x, *ranked, length, 1, 4) == slow).all()
+            deviations._median_short(x, 1, cap, np.sort(x[:length]), slow)
+            assert (deviations._slid(x, *ranked, length, 1, 0) == slow).all()
 
 
 def test_one_record_changes_a_cost_by_at_most_its_sensitivity():
@@ -298,7 +300,7 @@ def test_rows_equal_the_exact_twin():
     rng = np.random.default_rng(11)
     for case in range(80):
         n = int(rng.integers(1, 22))
-        x = counts(case, rng, n)
+        x = deviations.row_of_counts(counts(case, rng, n))
         values, rank = deviations.ranks(x)
         cap = deviations.cost_cap(n)
         entry = l1_search.entries(rank, values.size)

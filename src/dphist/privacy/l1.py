@@ -97,6 +97,7 @@ def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int
     """Try every interval, some rows of noise at a time: O(n^2) time, O(n) memory."""
     from dphist.kernels.partition import costs, deviations, l1_search
 
+    x = deviations.row_of_counts(x)
     n = x.size
     values, rank = deviations.ranks(x)
     best, back, entry, lists = l1_search.search_start(rank, values.size)
@@ -113,8 +114,8 @@ def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int
             if part.size and top:
                 part[:] = draw(top + int(changes[lo]), part.size).reshape(part.shape)
         l1_search.search_rows(
-            first, x, values, rank, entry, lists, best, back, noise, constants, center == "mean", grid,
-            deviations.cost_cap(n),
+            first, x, values, rank, entry, lists, np.empty_like(lists), best, back, noise, constants,
+            np.empty(n, dtype=np.int64), center == "mean", grid, deviations.cost_cap(n),
         )  # fmt: skip
         first += rows
     return costs.trace(back)

@@ -65,7 +65,7 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
     scales, total = sums, np.zeros(n)
     for i, shift in enumerate(shifts):
         counted = np.zeros((prior.empty.size if i < learning else 0, COUNTED))
-        made = _tree(sums, scales, shift, whole, edges[i], prior.empty, prior.mixture, counted)
+        made = _averaged_tree(sums, scales, shift, whole, edges[i], prior, counted)
         if i < learning:
             prior = Prior.learnt(counted)
         else:
@@ -86,7 +86,7 @@ def _from_blocks(x: Floats, whole: Floats) -> Prior:
     for begin in np.linspace(0, x.size - _BLOCK, _BLOCKS).astype(np.int64):
         sums = _prefix_sums(x[begin : begin + _BLOCK])
         edges = np.zeros((heights, 2))  # none is cut off
-        _tree(sums, sums, 0, whole[:heights], edges, first.empty, first.mixture, counted)
+        _averaged_tree(sums, sums, 0, whole[:heights], edges, first, counted)
     return Prior.learnt(counted)
 
 
@@ -139,6 +139,21 @@ def contrast_variances(
     return np.ascontiguousarray(mean[:, whole]), np.ascontiguousarray(edges)
 
 
+def _averaged_tree(
+    sums: Floats, scales: Floats, shift: int, whole: Floats, edges: Floats, prior: Prior, counted: Floats
+) -> Floats:
+    """Return the mean of every bin over the prunings of one tree; see `_tree`."""
+    n, heights = sums.size - 1, np.arange(1, whole.size)
+    nodes = ((n - 1 + shift) >> heights) - (shift >> heights) + 1
+    begin = np.concatenate(([0, 0], np.cumsum(nodes)))
+    inside = np.diff(sums)
+    _tree(
+        sums, scales, shift, whole, edges, prior.empty, prior.mixture, begin, np.empty((begin[-1], KEPT)),
+        np.zeros(n), np.zeros(n), inside, np.empty((2, PARTS)), counted,
+    )  # fmt: skip
+    return inside
+
+
 @kernel
 def _tree(
     sums: Floats,
@@ -148,74 +163,80 @@ def _tree(
     edges: Floats,
     empty: Floats,
     mixture: Floats,
+    begin: Ints,
+    kept: Floats,
+    even: Floats,
+    any_way: Floats,
+    inside: Floats,
+    parts: Floats,
     counted: Floats,
-) -> Floats:
-    """Return the mean of every bin over the prunings of one tree.
+) -> None:
+    """Let ``inside``, the bins' own estimates at first, be the mean of every bin over one tree's prunings.
 
     Args:
         sums: of the estimates up to each bin.
         scales: of an earlier result, up to each bin; the prior's standard deviations are relative to it.
         whole: the variance of a whole node's contrast, for each height.
         edges: of the first and the last node of each height.
+        begin: where in ``kept`` the nodes of each height are; bins are not.
+        even, any_way: zeros, for the log evidence of a uniform node, and of one of which nothing is known.
+        parts: room for the exponents and the probabilities of the mixture's parts.
         counted: what `Prior.learnt` learns from is added to this, or to nothing if it is empty.
+
+    A node takes the place of one of its children, or of one before them, once these have been looked at.
     """
     n, heights = sums.size - 1, whole.size
-    begin = np.zeros(heights + 1, np.int64)  # where the nodes of each height are kept; bins are not
-    for h in range(1, heights):
-        begin[h + 1] = begin[h] + ((n - 1 + shift) >> h) - (shift >> h) + 1
-    kept = np.empty((begin[heights], KEPT))
-    posterior = np.empty(PARTS)
-    # Up: the log evidence for a uniform node, and for a node of which nothing is known.
-    even, any_way, inside = np.zeros(n), np.zeros(n), np.diff(sums)
+    exponent, posterior = parts[0], parts[1]
+    below = n
     for h in range(1, heights):
         first, nodes = shift >> h, begin[h + 1] - begin[h]
-        even_now, any_now, inside_now = np.empty(nodes), np.empty(nodes), np.empty(nodes)
         divided, one_side = np.log(1.0 - 2.0 * empty[h]), np.log(empty[h])
         for j in range(nodes):
             own = kept[begin[h] + j]
             left = 2 * (first + j) - (shift >> (h - 1))
             right = left + 1
-            if left < 0 or right >= any_way.size:
+            if left < 0 or right >= below:
                 only = right if left < 0 else left
-                even_now[j], any_now[j], inside_now[j] = even[only], any_way[only], inside[only]
+                even[j] = even[only]
+                any_way[j] = any_way[only]
+                inside[j] = inside[only]
                 own[RIGHT] = _ONLY
                 continue
             offset, part, scale, drift, v = _contrast(sums, scales, shift, whole, edges, h, first + j)
             one = offset + part * scale
             two = scale - one
-            even_now[j] = even[left] + even[right] - 0.5 * (offset * offset / v + np.log(v))
-            density = mixed(mixture[h], offset, v, one, v, two, v, scale, drift, posterior)
+            density = mixed(mixture[h], offset, v, one, v, two, v, scale, drift, exponent, posterior)
             keep(posterior, v, scale, drift, own)
             emptied = one_side - 0.5 * np.log(v)
-            any_now[j] = decided(
+            either = decided(
                 divided + density + any_way[left] + any_way[right],
                 emptied - 0.5 * one * one / v + even[left] + any_way[right],
                 emptied - 0.5 * two * two / v + any_way[left] + even[right],
                 own,
             )
             low, high = max(((first + j) << h) - shift, 0), min(((first + j + 1) << h) - shift, n)
-            inside_now[j] = _from_inside(
+            inside[j] = _from_inside(
                 own, sums[high] - sums[low], offset, part, inside[left], inside[right]
             )
+            even[j] = even[left] + even[right] - 0.5 * (offset * offset / v + np.log(v))
+            any_way[j] = either
             if counted.size:
                 count(own, posterior, counted[h])
-        even, any_way, inside = even_now, any_now, inside_now
-    # Down: the means of the totals.
-    total = np.array([max(inside[0], 0.0)])
+        below = nodes
+    # Down: the means of the totals, from the last node of a height to the first.
+    inside[0] = max(inside[0], 0.0)
     for h in range(heights - 1, 0, -1):
         first = shift >> h
-        total_now = np.empty(n if h == 1 else begin[h] - begin[h - 1])
-        for j in range(total.size):
+        for j in range(begin[h + 1] - begin[h] - 1, -1, -1):
+            total = inside[j]
             own = kept[begin[h] + j]
             left = 2 * (first + j) - (shift >> (h - 1))
             if own[RIGHT] == _ONLY:
-                total_now[max(left, 0)] = total[j]
+                inside[max(left, 0)] = total
                 continue
             offset, part, _, _, _ = _contrast(sums, scales, shift, whole, edges, h, first + j)
-            total_now[left] = expected(own, offset, part, total[j])
-            total_now[left + 1] = total[j] - total_now[left]
-        total = total_now
-    return total
+            inside[left] = expected(own, offset, part, total)
+            inside[left + 1] = total - inside[left]
 
 
 @kernel

@@ -115,7 +115,10 @@ def dyadic_average(
 
 
 class _Explained(NamedTuple):
-    """A tree over the bins, and the evidence of every way to explain each of its nodes."""
+    """A tree over the bins, and the evidence of every way to explain each of its nodes.
+
+    The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column.
+    """
 
     z: Floats
     shapes: Floats
@@ -147,10 +150,11 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
     """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
-        taken = np.zeros_like(log_odds)
-        post = np.zeros((log_odds.shape[1], found.evidence.shape[1]))
-        _upward(found.offset, found.first, found.evidence, log_odds, post)
-        _reached(found.offset, found.first, post, taken)
+        taken, post, spare = np.zeros_like(log_odds), np.empty_like(found.evidence), np.empty(found.empty.size)
+        _upward(
+            found.offset, found.first, found.evidence, log_odds, spare, np.empty(log_odds.shape[1]), post
+        )
+        _reached(found.offset, found.first, post, spare, taken)
         log_odds = np.log(next_odds(taken, trust))
     return log_odds
 
@@ -258,57 +262,73 @@ def _quadtree(rows: int, columns: int, down: int, right: int, order: Ints, keys:
         key += 1 << (2 * level)
 
 
-@kernel
 def _layout(keys: Ints) -> tuple[Ints, Ints, Ints]:
     """Return where each level begins, and of every node its first bin and its first child.
 
     Level by level from the leaves up, each with a last entry that is no node: a node ends where the next
     begins, in bins and in children. A node has one or two children.
     """
-    n = keys.size
-    height = 0
-    while (keys[0] >> height) != (keys[n - 1] >> height):
-        height += 1
-    offset = np.zeros(height + 2, np.int64)
-    for level in range(height + 1):
-        offset[level + 1] = 2  # one node, and the end
-    for i in range(n - 1):
+    offset = np.zeros(int(keys[0] ^ keys[-1]).bit_length() + 2, np.int64)
+    offset[1:] = 2  # one node, and the end
+    _count_nodes(keys, offset)
+    start, first = np.zeros(offset[-1], np.int64), np.zeros(offset[-1], np.int64)
+    _place_nodes(keys, offset, start, first)
+    return offset, start, first
+
+
+@kernel
+def _count_nodes(keys: Ints, offset: Ints) -> None:
+    """Write where each level begins, given two entries for each: its first node and its end."""
+    for i in range(keys.size - 1):
         apart, level = keys[i] ^ keys[i + 1], 0
         while apart > 0:
             offset[level + 1] += 1
             apart >>= 1
             level += 1
-    for level in range(height + 1):
+    for level in range(offset.size - 1):
         offset[level + 1] += offset[level]
-    start, first = np.zeros(offset[height + 1], np.int64), np.zeros(offset[height + 1], np.int64)
+
+
+@kernel
+def _place_nodes(keys: Ints, offset: Ints, start: Ints, first: Ints) -> None:
+    """Write every node's first bin and first child."""
+    n = keys.size
     for i in range(n + 1):
         start[i] = i
-    for level in range(1, height + 1):
+    for level in range(1, offset.size - 1):
         child, end = offset[level - 1], offset[level] - 1
         for node in range(offset[level], offset[level + 1] - 1):
-            start[node], first[node] = start[child], child
+            start[node] = start[child]
+            first[node] = child
             child += 1
             if child < end and keys[start[child - 1]] >> level == keys[start[child]] >> level:
                 child += 1
-        start[offset[level + 1] - 1], first[offset[level + 1] - 1] = n, end
-    return offset, start, first
+        start[offset[level + 1] - 1] = n
+        first[offset[level + 1] - 1] = end
 
 
 @kernel
 def _levels(
-    z: Floats, q: Floats, offset: Ints, start: Ints, first: Ints, most: int
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the level of every node, how far its bins lie from it together, and sums of q and of q squared.
+    z: Floats,
+    q: Floats,
+    offset: Ints,
+    start: Ints,
+    first: Ints,
+    level: Floats,
+    away: Floats,
+    total: Floats,
+    squares: Floats,
+    ratio: Floats,
+    weight: Floats,
+    spare: Floats,
+    spare_weight: Floats,
+) -> None:
+    """Write the level of every node, how far its bins lie from it together, and sums of q and of q squared.
 
     The level is the least absolute deviations fit of z by a multiple of q that is not negative: a weighted
-    median for up to ``most`` bins. Above, the mean of the halves' levels is efficient already, and one Newton
-    step mends what small medians lose.
+    median for up to ``MEDIANS`` bins. Above, the mean of the halves' levels is efficient already, and one
+    Newton step mends what small medians lose. What `ratio` and the three after it hold does not matter.
     """
-    size = offset[-1]
-    level, away = np.zeros(size), np.zeros(size)
-    total, squares = np.zeros(size), np.zeros(size)
-    ratio, weight = np.zeros(z.size), np.zeros(z.size)
-    spare, spare_weight = np.zeros(z.size), np.zeros(z.size)
     plain = True
     for i in range(z.size):
         weight[i] = q[i]
@@ -316,18 +336,21 @@ def _levels(
         ratio[i] = z[i] / q[i] if q[i] > 0 else 0.0
         level[i] = max(ratio[i], 0.0)
         away[i] = abs(z[i] - level[i] * q[i])
-        total[i], squares[i] = q[i], q[i] * q[i]
+        total[i] = q[i]
+        squares[i] = q[i] * q[i]
     for height in range(1, offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
             child, after = first[node], first[node + 1]
             if after - child == 1:
-                level[node], away[node] = level[child], away[child]
-                total[node], squares[node] = total[child], squares[child]
+                level[node] = level[child]
+                away[node] = away[child]
+                total[node] = total[child]
+                squares[node] = squares[child]
                 continue
             lo, mid, hi = start[node], start[child + 1], start[node + 1]
             total[node] = total[child] + total[child + 1]
             squares[node] = squares[child] + squares[child + 1]
-            if hi - lo <= most:
+            if hi - lo <= MEDIANS:
                 if plain:
                     _merge(ratio, lo, mid, hi, spare)
                     found = (ratio[(lo + hi - 1) // 2] + ratio[(lo + hi) // 2]) / 2
@@ -346,8 +369,8 @@ def _levels(
             gap = 0.0
             for k in range(lo, hi):
                 gap += abs(z[k] - found * q[k])
-            level[node], away[node] = found, gap
-    return level, away, total, squares
+            level[node] = found
+            away[node] = gap
 
 
 @kernel
@@ -400,11 +423,17 @@ def _evidence(
     offset: Ints,
     start: Ints,
     first: Ints,
-    fitted: tuple[Floats, Floats, Floats, Floats],
-    tables: Tables,
+    level: Floats,
+    away: Floats,
+    total: Floats,
+    squares: Floats,
+    far_table: Floats,
+    spread: Floats,
+    per_step: Floats,
+    until: Floats,
     spike: float,
+    size: Floats,
     out: Floats,
-    row: int,
     scales: NDArray[np.int8],
     empty: Floats,
 ) -> None:
@@ -412,13 +441,11 @@ def _evidence(
 
     Args:
         spike: how likely an even block is empty before the noisy counts are seen.
+        size: zeros, for the sums of absolute values.
         out: a row for each way.
-        row: the first of them.
         scales: which scale of dispersion a node has.
         empty: how likely an even block is empty.
     """
-    level, away, total, squares = fitted
-    size = np.zeros(level.size)  # the sums of absolute values
     for height in range(offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
             lo, hi = start[node], start[node + 1]
@@ -428,7 +455,7 @@ def _evidence(
                 size[node] += size[child]
             m, at = hi - lo, level[node]
             for way in range(WAYS):
-                out[row + way, node] = -np.inf
+                out[way, node] = -np.inf
             if total[node] <= 0:
                 continue
             mean = total[node] / m
@@ -444,22 +471,21 @@ def _evidence(
             none = spike * math.exp(min(away[node] - size[node], 0.0))
             both = (1 - spike) * volume + none
             empty[node] = none / both
-            out[row, node] = math.log(both) - away[node]
+            out[0, node] = math.log(both) - away[node]
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
             scale, mean_gap = 0, away[node] / m
-            while mean_gap > tables.until[scale]:
+            while mean_gap > until[scale]:
                 scale += 1
             scales[node] = scale
-            far, near, per = 0.0, 0.0, tables.per_step[scale]
-            spread = tables.spread[scale]
+            far, near, per, likely = 0.0, 0.0, per_step[scale], spread[scale]
             for k in range(lo, hi):
                 gap = abs(z[k] - at * q[k])
-                far += _far(tables.far, gap)
-                near += _read(spread, gap * per)
+                far += _far(far_table, gap)
+                near += _read(likely, gap * per)
             cost = math.log(volume)
-            out[row + 1, node] = far + cost
-            out[row + 2, node] = near + cost
+            out[1, node] = far + cost
+            out[2, node] = near + cost
 
 
 @kernel
@@ -479,22 +505,37 @@ def _far(row: Floats, gap: float) -> float:
 
 
 @kernel
-def _upward(offset: Ints, first: Ints, evidence: Floats, log_odds: Floats, post: Floats) -> float:
-    """Return the log evidence of all partitions; write how likely a node is split, or taken in each way."""
-    below = np.zeros(evidence.shape[1])
+def _upward(
+    offset: Ints,
+    first: Ints,
+    evidence: Floats,
+    log_odds: Floats,
+    below: Floats,
+    ways: Floats,
+    post: Floats,
+) -> float:
+    """Return the log evidence of all partitions; write how likely a node is split, or taken in each way.
+
+    What `below` and `ways` hold does not matter. `post` may be `evidence` itself.
+    """
     for leaf in range(offset[1] - 1):
-        below[leaf], post[1, leaf] = evidence[0, leaf], 1.0
-    ways = np.zeros(log_odds.shape[1])
+        below[leaf] = evidence[1, leaf]
+        for way in range(ways.size):
+            post[way, leaf] = 0.0
+        post[1, leaf] = 1.0
     for height in range(1, offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
             child = first[node]
             if first[node + 1] - child == 1:
-                below[node], post[SPLIT, node] = below[child], 1.0
+                below[node] = below[child]
+                for way in range(ways.size):
+                    post[way, node] = 0.0
+                post[SPLIT, node] = 1.0
                 continue
             ways[SPLIT] = log_odds[height, SPLIT] + below[child] + below[child + 1]
             most = ways[SPLIT]
             for way in range(1, ways.size):
-                ways[way] = log_odds[height, way] + evidence[way - 1, node]
+                ways[way] = log_odds[height, way] + evidence[way, node]
                 most = max(most, ways[way])
             total = 0.0
             for way in range(ways.size):
@@ -509,9 +550,8 @@ def _upward(offset: Ints, first: Ints, evidence: Floats, log_odds: Floats, post:
 
 
 @kernel
-def _reached(offset: Ints, first: Ints, post: Floats, taken: Floats) -> Floats:
-    """Return how likely every node is a block or holds some; add up how often each way is taken by level."""
-    reach = np.zeros(post.shape[1])
+def _reached(offset: Ints, first: Ints, post: Floats, reach: Floats, taken: Floats) -> None:
+    """Write how likely every node is a block or holds some; add up how often each way is taken by level."""
     reach[offset[-2]] = 1.0
     for height in range(offset.size - 2, 0, -1):
         for node in range(offset[height], offset[height + 1] - 1):
@@ -520,7 +560,6 @@ def _reached(offset: Ints, first: Ints, post: Floats, taken: Floats) -> Floats:
             if first[node + 1] - first[node] == 2:
                 for way in range(post.shape[0]):
                     taken[height, way] += reach[node] * post[way, node]
-    return reach
 
 
 @kernel
@@ -535,15 +574,21 @@ def _downward(
     scales: NDArray[np.int8],
     post: Floats,
     reach: Floats,
-    tables: Tables,
-) -> tuple[Floats, Floats]:
-    """Return each bin's posterior mean and mean square, both of its distance from its noisy count or from 0.
+    far_moved: Floats,
+    spread_moved: Floats,
+    per_step: Floats,
+    widths: Floats,
+    weight: Floats,
+    mean: Floats,
+    power: Floats,
+    moved: Floats,
+    square: Floats,
+) -> None:
+    """Add up each bin's posterior mean and mean square, of its distance from its noisy count or from 0.
 
     A block's part passes to its halves, as moments about the level of whichever node holds it: so numbers far
-    larger than the noise lose nothing.
+    larger than the noise lose nothing. The last five arrays are zeros at first.
     """
-    moved, square = np.zeros(z.size), np.zeros(z.size)
-    weight, mean, power = np.zeros(reach.size), np.zeros(reach.size), np.zeros(reach.size)
     for height in range(offset.size - 2, -1, -1):
         for node in range(offset[height], offset[height + 1] - 1):
             lo, hi = start[node], start[node + 1]
@@ -565,7 +610,7 @@ def _downward(
                     shape = (way - 1) // WAYS
                     _add(
                         z, shapes[shape], lo, hi, levels[shape, node], (way - 1) % WAYS,
-                        scales[shape, node], part, tables, moved, square,
+                        scales[shape, node], part, far_moved, spread_moved, per_step, widths, moved, square,
                     )  # fmt: skip
             if weight[node] > 0:
                 for child in range(first[node], first[node + 1]):
@@ -573,7 +618,6 @@ def _downward(
                     weight[child] = weight[node]
                     mean[child] = mean[node] + weight[node] * gap
                     power[child] = power[node] + gap * (2 * mean[node] + weight[node] * gap)
-    return moved, square
 
 
 @kernel
@@ -586,7 +630,10 @@ def _add(
     way: int,
     scale: int,
     part: float,
-    tables: Tables,
+    far_moved: Floats,
+    spread_moved: Floats,
+    per_step: Floats,
+    widths: Floats,
     moved: Floats,
     square: Floats,
 ) -> None:
@@ -597,41 +644,48 @@ def _add(
         size, kept, doubt = abs(gap), 0.0, (1 + 1.0 / m) / m
         if way == 1:
             place = _CELLS / _TOP * math.sqrt(size)
-            kept = size if place >= _CELLS else _read(tables.far_moved, place)
+            kept = size if place >= _CELLS else _read(far_moved, place)
             doubt += 2 * kept / size if size > 0 else 0.0
         elif way == 2:
-            kept = _read(tables.spread_moved[scale], size * tables.per_step[scale])
-            doubt = 2 / (1 + 1 / (tables.scales[scale] * tables.scales[scale]))
+            kept = _read(spread_moved[scale], size * per_step[scale])
+            doubt = 2 / (1 + 1 / (widths[scale] * widths[scale]))
         away = kept - size if gap > 0 else size - kept
         away = max(away, -z[k]) if z[k] > 0 else max(away + z[k], 0.0)
         moved[k] += part * away
         square[k] += part * (away * away + doubt)
 
 
-@kernel
 def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
     """Return a tree over the bins, and the evidence of every way to explain each of its nodes."""
     offset, start, first = _layout(keys)
-    size, many = offset[-1], shapes.shape[0]
-    levels, empty, unused = np.zeros((many, size)), np.zeros(size), np.zeros(size)
-    scales, evidence = np.zeros((many, size), np.int8), np.zeros((WAYS * many, size))
+    nodes, many = int(offset[-1]), shapes.shape[0]
+    levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
+    scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes))
+    away, total, squares = (np.zeros(nodes) for _ in range(3))
     for s in range(many):
-        q, spike, none = shapes[s], SPIKE * trust if s == 0 else 0.0, empty if s == 0 else unused
-        fitted = _levels(z, q, offset, start, first, MEDIANS)
-        for node in range(size):
-            levels[s, node] = fitted[0][node]
-        _evidence(z, q, offset, start, first, fitted, tables, spike, evidence, WAYS * s, scales[s], none)
+        tree = (z, shapes[s], offset, start, first, levels[s], away, total, squares)
+        _levels(*tree, *(np.empty(z.size) for _ in range(4)))
+        _evidence(
+            *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
+            np.zeros(nodes), evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], unused if s else empty,
+        )  # fmt: skip
     return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
 
 
-@kernel
 def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
-    """Return the log evidence of a tree, and the mean and mean square by which it moves each bin."""
-    post = np.zeros((log_odds.shape[1], found.evidence.shape[1]))
-    total = _upward(found.offset, found.first, found.evidence, log_odds, post)
-    reach = _reached(found.offset, found.first, post, np.zeros(log_odds.shape))
-    change, changes = _downward(
+    """Return the log evidence of a tree, and the mean and mean square by which it moves each bin.
+
+    The evidence of its nodes is overwritten.
+    """
+    post, reach = found.evidence, np.empty(found.empty.size)
+    total = _upward(
+        found.offset, found.first, post, log_odds, reach, np.empty(post.shape[0]), post
+    )
+    _reached(found.offset, found.first, post, reach, np.zeros(log_odds.shape))
+    moved, square = np.zeros(found.z.size), np.zeros(found.z.size)
+    _downward(
         found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
-        found.scales, post, reach, tables,
+        found.scales, post, reach, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
+        np.zeros(reach.size), np.zeros(reach.size), np.zeros(reach.size), moved, square,
     )  # fmt: skip
-    return total, change, changes
+    return total, moved, square

@@ -93,7 +93,7 @@ def trend(before: float, total: float, after: float) -> float:
 @kernel
 def spread(c: float, total: float) -> float:
     """Return the variance of an offset: that of the rate, and that of records which fall to either half."""
-    return (c * total) ** 2 + 0.25 * total
+    return c * total * (c * total) + 0.25 * total
 
 
 @kernel
@@ -107,6 +107,7 @@ def mixed(
     right_variance: float,
     total: float,
     drift: float,
+    exponent: Floats,
     posterior: Floats,
 ) -> float:
     """Return the log density of a noisy offset, without the constant; fill in the parts' probabilities.
@@ -117,18 +118,19 @@ def mixed(
         left: the noisy total of the left child, and so on.
         total: what the standard deviations of the parts are relative to.
         drift: the trend.
+        exponent: room for a number of each part; what it holds does not matter.
     """
-    exponent = np.empty(PARTS)
     best = -np.inf
     for k in range(PARTS):
         if k < _S:
-            x, v, sides = offset, variance + spread(SPREADS[k], total), 1.0
+            x, v, sides, c = offset, variance + spread(SPREADS[k], total), 1.0, 0.0
         elif k < _S + _R:
-            x, v, sides = offset - drift, variance + spread(TRENDS[k - _S], total), 1.0
+            x, v, sides, c = offset - drift, variance + spread(TRENDS[k - _S], total), 1.0, 0.0
         elif k < _S + _R + _N:
-            x, v, sides = left, left_variance + (NEAR[k - _S - _R] * total) ** 2, 2.0
+            x, v, sides, c = left, left_variance, 2.0, NEAR[k - _S - _R] * total
         else:
-            x, v, sides = right, right_variance + (NEAR[k - _S - _R - _N] * total) ** 2, 2.0
+            x, v, sides, c = right, right_variance, 2.0, NEAR[k - _S - _R - _N] * total
+        v += c * c
         posterior[k] = sides * mixture[k] / np.sqrt(v)
         exponent[k] = -0.5 * x * x / v
         best = max(best, exponent[k])
@@ -145,7 +147,8 @@ def mixed(
 @kernel
 def keep(posterior: Floats, variance: float, total: float, drift: float, kept: Floats) -> None:
     """Fill in the sums over the mixture from which `expected` computes the mean of the offset."""
-    kept[GAIN:] = 0.0
+    for k in range(GAIN, KEPT):
+        kept[k] = 0.0
     for k in range(_S):
         own = spread(SPREADS[k], total)
         kept[GAIN] += posterior[k] * (own / (own + variance))
@@ -155,7 +158,8 @@ def keep(posterior: Floats, variance: float, total: float, drift: float, kept: F
         kept[GAIN] += posterior[_S + k] * gain
         kept[DRIFT] += posterior[_S + k] * (1.0 - gain) * drift
     for k in range(_N):
-        own = (NEAR[k] * total) ** 2
+        own = NEAR[k] * total
+        own *= own
         gain = own / (own + variance)
         kept[LOW] += posterior[_S + _R + k]
         kept[LOW_GAIN] += posterior[_S + _R + k] * gain

@@ -14,6 +14,8 @@ from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.partition.costs import gridded, numbers, penalties, trace
 
+_EVERY = 4  # steps after which starts are compared again
+
 
 def optimal_runs(h: ArrayLike, *, beta: float, a: float = 0.0, b: float = 0.0) -> Ints:
     """Return the least-cost partition into runs: O(n) memory, near-linear time on noisy numbers.
@@ -24,12 +26,45 @@ def optimal_runs(h: ArrayLike, *, beta: float, a: float = 0.0, b: float = 0.0) -
     x = numbers(h)
     beta, a, b = penalties(beta, a, b)
     fine, unit = gridded(x)
-    return trace(_best_runs(fine, beta / unit**2, a / unit**2, b))
+    return trace(_last_starts(fine, beta / unit**2, a / unit**2, b))
+
+
+def _last_starts(x: Ints, beta: float, a: float, b: float) -> Ints:
+    """Return the start of the last run of the best partition of x[:t], for t = 0..n.
+
+    There is room for n + 1 starts, most of which is never touched.
+    """
+    n = x.size
+    low, high = float(x.min() - x[0]), float(x.max() - x[0])
+    back, sums = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    start, expiry = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
+    held, rare = (np.empty(n if beta < 4.0 * a else 0, np.int64) for _ in range(2))
+    _best_runs(
+        x, beta, a, b, low, high, np.empty(n + 1), back, sums, start, expiry, np.empty(n + 1),
+        np.empty((n + 1, 5)), held, rare,
+    )  # fmt: skip
+    return back
 
 
 @kernel
-def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
-    """Return the start of the last run of the best partition of x[:t], for t = 0..n.
+def _best_runs(
+    x: Ints,
+    beta: float,
+    a: float,
+    b: float,
+    low: float,
+    high: float,
+    best: Floats,
+    back: Ints,
+    sums: Ints,
+    start: Ints,
+    expiry: Ints,
+    near: Floats,
+    state: Floats,
+    held: Ints,
+    rare: Ints,
+) -> None:
+    """Write the start of the last run of the best partition of x[:t] to back[t], for t = 0..n.
 
     The slow twin is ``least_cost`` in tests/naive_partitions.py. The numbers in brackets mark the steps of
     the proof in the code.
@@ -54,27 +89,30 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
     [6] Otherwise such starts are held back until the stretch of equal numbers ends: inside it their runs
     have no SSE, so a start with an older rival of smaller best loses; only the others are tried, and none of
     them while even their smallest best plus their smallest p is too large.
+
+    [7] Every few steps the starts that are left are compared again, see `_compare_again`.
+
+    Args:
+        low, high: the least and the largest number, less the first.
+        best, start, expiry: room for the least costs, the starts that may still win, and when they no longer do.
+        back, sums: zeros.
+        near: room for the gap from each of these starts to the one before it.
+        state: room for their SSE so far, then their intervals [1, 2] and [3, 4].
+        held: room for the starts inside a stretch of equal numbers; none if they need not be held back.
+        rare: room for those of them that no older one beats.
     """
     n = x.size
-    best = np.empty(n + 1)
-    back = np.zeros(n + 1, np.int64)
     best[0] = 0.0
-    sums = np.zeros(n + 1, np.int64)
     for t in range(n):
         sums[t + 1] = sums[t] + (x[t] - x[0])
-    low = np.float64(x.min() - x[0])
-    high = np.float64(x.max() - x[0])
-    size = 64
-    start = np.zeros(size, np.int64)
-    expiry = np.full(size, n + 1, np.int64)
-    state = np.empty((size, 5))  # SSE so far, then the intervals [1, 2] and [3, 4]
+    start[0] = 0
+    expiry[0] = n + 1
+    near[0] = 0.0
     _fresh(state, 0, low, high)
     alive = 1
     stretch = 0  # start of the current stretch of equal numbers
-    hold = beta < 4.0 * a
-    held = np.empty(n if hold else 0, np.int64)  # starts inside it
+    hold = held.size > 0
     held_count = 0
-    rare = np.empty(held.size, np.int64)  # those of them that no older one beats
     rare_count = 0
     floor = np.inf
     p_one = a / (b + 1.0)
@@ -107,8 +145,11 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             continue
         barred_from, barred_to = 1.0, 0.0  # the levels at which the new start t loses
         kept = 0
+        gap_before, before = 0.0, 0  # from the last kept start, which is this one
         for c in range(alive):
             u = start[c]
+            if c > 0:
+                gap_before += near[c] - _between(sums, before, start[c - 1], u)
             span = t - u
             gap = best[t] - best[u] - state[c, 0]
             reach = gap + p_one - a / (b + span + 1.0)
@@ -141,6 +182,8 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
                     barred_from, barred_to = min(barred_from, mean - inner), max(barred_to, mean + inner)
             start[kept] = u
             expiry[kept] = until
+            near[kept] = gap_before
+            gap_before, before = 0.0, u
             state[kept, 0] = state[c, 0]
             state[kept, 1] = from_1
             state[kept, 2] = to_1
@@ -148,6 +191,9 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             state[kept, 4] = to_2
             kept += 1
         alive = kept
+        if t % _EVERY == 0:  # [7]
+            level = np.float64(sums[t] - sums[argmin]) / (t - argmin)
+            alive = _compare_again(t, alive, level, a, b, best, sums, start, expiry, near, state)
         # [6] Hold t back inside a stretch; at its end, t and those held back become starts.
         if inside:
             if best[t] < min(floor, best[stretch]):
@@ -157,19 +203,16 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
             held[held_count] = t
             held_count += 1
             continue
-        stretch = t
-        joining = held_count + 1
-        while alive + joining > size:
-            size *= 2
-            start = _longer(start, size)
-            expiry = _longer(expiry, size)
-            wider = np.empty((size, 5))
-            wider[:alive] = state[:alive]
-            state = wider
-        for c in range(joining):
+        for c in range(held_count + 1):
             new = held[c] if c < held_count else t
             start[alive] = new
             expiry[alive] = n + 1
+            near[alive] = 0.0
+            if alive > 0:
+                u = start[alive - 1]
+                near[alive] = best[new] - best[u]
+                if u < stretch:
+                    near[alive] -= state[alive - 1, 0] - _between(sums, u, new, t)
             _fresh(state, alive, low, high)
             if new == t and barred_from < barred_to:
                 state[alive, 2] = barred_from
@@ -178,10 +221,10 @@ def _best_runs(x: Ints, beta: float, a: float, b: float) -> Ints:
                 if low > barred_from and barred_to > high:
                     continue
             alive += 1
+        stretch = t
         held_count = 0
         rare_count = 0
         floor = np.inf
-    return back
 
 
 @kernel
@@ -195,10 +238,111 @@ def _fresh(state: Floats, c: int, low: float, high: float) -> None:
 
 
 @kernel
-def _longer(row: Ints, size: int) -> Ints:
-    longer = np.empty(size, np.int64)
-    longer[: row.size] = row
-    return longer
+def _between(sums: Ints, u: int, t: int, v: int) -> float:
+    """Return SSE(u, v) - SSE(u, t) - SSE(t, v), which is 0 if t is u or v."""
+    if t <= u or v <= t:
+        return 0.0
+    one, two = np.float64(t - u), np.float64(v - t)
+    off = np.float64(sums[t] - sums[u]) / one - np.float64(sums[v] - sums[t]) / two
+    return off * off * (one * two / (one + two))
+
+
+@kernel
+def _compare_again(
+    now: int,
+    alive: int,
+    level: float,
+    a: float,
+    b: float,
+    best: Floats,
+    sums: Ints,
+    start: Ints,
+    expiry: Ints,
+    near: Floats,
+    state: Floats,
+) -> int:
+    """Narrow the levels at which starts may still win, when all ends lie beyond ``now``; return how many may.
+
+    - Of two starts u < t, what u's longer run may gain by p is now at most p(now + 1 - t) - p(now + 1 - u),
+      which is less than it was when t was new: step [2] again, with that as the slack.
+    - Of three starts u < t < v, with w = (v - t) / (v - u), t loses for good to u or v wherever its cost is
+      above w times that of u plus 1 - w times that of v. In that difference the squares of the level cancel,
+      and of p a second difference is left, which for a convex p is largest at the next end: so t loses on one
+      side of a level.
+
+    Both are asked of neighbours among the starts that may win above the present level, and among those that
+    may win below it. The gap = best[t] - best[u] - SSE(u, t) of two starts never changes; it is the sum of the
+    gaps between them, less what SSE gains by the sections becoming one. All of it are sums of fewer than n + 16
+    numbers of no more than best + |gap|: a margin of that many roundings makes sure that a start is dropped
+    only where it loses, so that among equals the first one still wins.
+    """
+    for side in range(2):
+        members, before, gap = 0, 0, 0.0  # the last of them, and the gap from there
+        last_span, last_mean, last_gap, last_p, last_margin = 1, 0.0, 0.0, 0.0, 0.0
+        for c in range(alive):
+            t = start[c]
+            if members > 0:
+                gap += near[c] - _between(sums, start[before], start[c - 1], t)
+            one, two = state[c, 1] <= state[c, 2], state[c, 3] <= state[c, 4]
+            if side == 0 and not ((one and state[c, 2] >= level) or (two and state[c, 4] >= level)):
+                continue
+            if side == 1 and not ((one and state[c, 1] <= level) or (two and state[c, 3] <= level)):
+                continue
+            members += 1
+            d = before
+            before = c
+            if members == 1:
+                continue
+            u = start[d]
+            span = t - u
+            mean = np.float64(sums[t] - sums[u]) / span
+            margin = 2e-16 * (sums.size + 16.0) * (best[now] + best[t] + abs(gap))
+            p_u, p_t = a / (b + (now - u) + 1.0), a / (b + (now - t) + 1.0)
+            reach = gap + p_t - p_u + margin
+            radius = np.sqrt(reach / span) * (1.0 + 1e-12) + 1e-15 * abs(mean) if reach > 0.0 else -1.0
+            _narrow(state, d, mean - radius, mean + radius)
+            if members > 2:
+                w = np.float64(span) / (span + last_span)
+                tilt = w * last_span * (last_mean - mean)
+                rest = (1.0 - w) * gap - w * last_gap + w * last_p + (1.0 - w) * p_t - p_u
+                rest += margin + last_margin
+                if tilt != 0.0:
+                    edge = 0.5 * (last_mean + mean + rest / tilt)
+                    wider = 1e-12 * (abs(edge) + abs(mean) + abs(last_mean))
+                    _narrow(
+                        state,
+                        d,
+                        edge - wider if tilt < 0.0 else -np.inf,
+                        edge + wider if tilt > 0.0 else np.inf,
+                    )
+                elif rest < 0.0:
+                    _narrow(state, d, np.inf, -np.inf)
+            last_span, last_mean, last_gap, last_p, last_margin = span, mean, gap, p_u, margin
+            gap = 0.0
+    kept, gap, before = 0, 0.0, start[0]
+    for c in range(alive):
+        if c > 0:
+            gap += near[c] - _between(sums, before, start[c - 1], start[c])
+        if state[c, 1] > state[c, 2] and state[c, 3] > state[c, 4]:
+            continue
+        before = start[c]
+        near[kept] = gap
+        gap = 0.0
+        start[kept] = start[c]
+        expiry[kept] = expiry[c]
+        for i in range(5):
+            state[kept, i] = state[c, i]
+        kept += 1
+    return kept
+
+
+@kernel
+def _narrow(state: Floats, c: int, low: float, high: float) -> None:
+    """Take the levels below ``low`` and above ``high`` from a start."""
+    state[c, 1] = max(state[c, 1], low)
+    state[c, 2] = min(state[c, 2], high)
+    state[c, 3] = max(state[c, 3], low)
+    state[c, 4] = min(state[c, 4], high)
 
 
 def powers_of_two(h: ArrayLike, *, beta: float, a: float, b: float) -> Ints:
@@ -210,19 +354,22 @@ def powers_of_two(h: ArrayLike, *, beta: float, a: float, b: float) -> Ints:
     x = numbers(h)
     beta, a, b = penalties(beta, a, b)
     fine, unit = gridded(x)
-    return trace(_best_powers(fine, beta / unit**2, a / unit**2, b))
+    back, sums = np.zeros(x.size + 1, np.int64), np.zeros(x.size + 1, np.int64)
+    _best_powers(
+        fine, beta / unit**2, a / unit**2, b, np.zeros(x.size + 1), back, sums, np.zeros(2 * x.size)
+    )
+    return trace(back)
 
 
 @kernel
-def _best_powers(x: Ints, beta: float, a: float, b: float) -> Ints:
+def _best_powers(
+    x: Ints, beta: float, a: float, b: float, best: Floats, back: Ints, sums: Ints, ring: Floats
+) -> None:
+    """Write the start of the last run of the best partition of x[:j] to back[j]; all four are 0 at first."""
     n = x.size
-    best = np.empty(n + 1)
-    back = np.zeros(n + 1, np.int64)
-    best[0] = 0.0
-    sums = np.zeros(n + 1, np.int64)
     for j in range(n):
         sums[j + 1] = sums[j] + (x[j] - x[0])
-    ring = np.zeros(2 * n)  # at 2^k + j mod 2^k: the SSE of the window of 2^k that ended at the last such j
+    # The ring has, at 2^k + j mod 2^k: the SSE of the window of 2^k that ended at the last such j.
     for j in range(1, n + 1):
         least = best[j - 1] + beta + a / (b + 1.0)
         argmin = j - 1
@@ -242,4 +389,3 @@ def _best_powers(x: Ints, beta: float, a: float, b: float) -> Ints:
         ring[half + (j & (half - 1))] = sse
         best[j] = least
         back[j] = argmin
-    return back

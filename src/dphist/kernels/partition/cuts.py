@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.domain.groups import Ints
 from dphist.kernels import kernel
-from dphist.kernels.partition.deviations import Ranks, cost_cap, ranks
+from dphist.kernels.partition.deviations import Ranks, cost_cap, ranks, row_of_counts
 from dphist.kernels.partition.l1_search import empty_lists, enter, entries, median_row
 
 
@@ -26,7 +26,7 @@ def cut_costs(x: Ints, starts: Ints, penalty: int) -> Ints:
     for a, b in itertools.pairwise(starts.tolist()):
         values, rank = ranks(x[a:b])
         right = _suffix_costs(x[a:b], values, rank, cap)
-        left = _suffix_costs(x[a:b][::-1].copy(), values, rank[::-1].copy(), cap)[::-1]
+        left = _suffix_costs(x[a:b][::-1], values, rank[::-1].copy(), cap)[::-1]
         alone = int(right[0])
         out[a + 1 : b] = left[:-1] + right[1:] + penalty - alone
         uncut += alone
@@ -46,48 +46,46 @@ def last_cut_costs(x: Ints, edges: Ints, pieces: int) -> Ints:
     """
     if edges.size == 1:
         return np.empty(0, np.int64)
+    x = row_of_counts(x)
     values, rank = ranks(x[: edges[-1]])
-    return _last_cuts(x, values, rank, edges, pieces, cost_cap(x.size))
+    entry, lists, cap = entries(rank, values.size), empty_lists(values.size), cost_cap(x.size)
+    cost = np.zeros((edges.size, edges.size), np.int64)
+    work, row, done = np.empty_like(lists), np.zeros(edges[-1], np.int64), 0
+    for at in range(1, edges.size):
+        _enter_some(done, edges[at], rank, entry, lists)
+        done = edges[at]
+        median_row(done, x, values, rank, lists, work, cap, row)
+        cost[at, :at] = row[edges[:at]]
+    best = cost[:, 0].copy()
+    _best_last(cost, best, pieces)
+    return np.asarray((best + cost[-1])[:-1])
 
 
-@kernel
 def _suffix_costs(x: Ints, values: Ints, rank: Ranks, cap: int) -> Ints:
     """Return the median cost of x[i:] for every i: O(n) once the ranks are known."""
-    n, distinct = x.size, values.size
-    out = np.zeros(n, np.int64)
-    entry = entries(rank, distinct)
-    lists = empty_lists(distinct)
-    for j in range(1, n + 1):
-        enter(j, rank, entry, lists)
-    median_row(n, x, values, rank, lists, np.empty_like(lists), cap, out)
+    out, lists = np.zeros(x.size, np.int64), empty_lists(values.size)
+    _enter_some(0, x.size, rank, entries(rank, values.size), lists)
+    median_row(x.size, row_of_counts(x), values, rank, lists, np.empty_like(lists), cap, out)
     return out
 
 
 @kernel
-def _last_cuts(x: Ints, values: Ints, rank: Ranks, edges: Ints, pieces: int, cap: int) -> Ints:
-    m = edges.size - 1
-    n = edges[m]
-    cost = np.zeros((m + 1, m + 1), np.int64)  # [j, i]: of the bins between edges i and j
-    row = np.zeros(n, np.int64)
-    entry = entries(rank, values.size)
-    lists = empty_lists(values.size)
-    work = np.empty_like(lists)
-    at = 1
-    for j in range(1, n + 1):
-        enter(j, rank, entry, lists)
-        if j == edges[at]:
-            median_row(j, x, values, rank, lists, work, cap, row)
-            for i in range(at):
-                cost[at, i] = row[edges[i]]
-            at += 1
-    best = cost[:, 0].copy()
+def _enter_some(first: int, last: int, rank: Ranks, entry: Ranks, lists: Ranks) -> None:
+    """Make lists of the first ``first`` bins into lists of the first ``last``."""
+    for j in range(first, last):
+        enter(j + 1, rank, entry, lists)
+
+
+@kernel
+def _best_last(cost: Ints, best: Ints, pieces: int) -> None:
+    """Let ``best``, the least costs before each edge in one group, be those in so many pieces.
+
+    ``cost[j, i]`` is that of the bins between edges i and j.
+    """
+    m = best.size - 1
     for _ in range(1, pieces):
         for j in range(m, 1, -1):  # downwards, so that best[i] is still that of one group less
             least = best[j]
             for i in range(1, j):
                 least = min(least, best[i] + cost[j, i])
             best[j] = least
-    out = np.empty(m, np.int64)
-    for i in range(m):
-        out[i] = best[i] + cost[m, i]
-    return out

@@ -35,7 +35,7 @@ def cost_cap(n: int) -> int:
 
 def ranks(x: Ints) -> tuple[Ints, Ranks]:
     """Return the distinct counts in order and each bin's place among them: O(n log n)."""
-    values, rank = np.unique(_counts(x), return_inverse=True)
+    values, rank = np.unique(row_of_counts(x), return_inverse=True)
     return values, rank.astype(np.int32)
 
 
@@ -52,8 +52,10 @@ def mean_costs(
         raise UsageError(f"the grid must be a power of two with 2 grid length^2 below 2**62, not {grid}.")
     values, rank = ranked or ranks(x)
     if length <= _shortest_slide(values.size):
-        return _mean_short(x, length, stride, grid, cost_cap(x.size))
-    return _slide(x, values, rank, length, stride, grid, cost_cap(x.size))
+        out = np.empty((x.size - length) // stride + 1, np.int64)
+        _mean_short(x, length, stride, grid, cost_cap(x.size), out)
+        return out
+    return _slid(x, values, rank, length, stride, grid)
 
 
 def median_costs(x: Ints, length: int, *, stride: int = 1, ranked: tuple[Ints, Ranks] | None = None) -> Ints:
@@ -61,8 +63,10 @@ def median_costs(x: Ints, length: int, *, stride: int = 1, ranked: tuple[Ints, R
     x, length, stride = _window(x, length, stride)
     values, rank = ranked or ranks(x)
     if length <= _shortest_slide(values.size):
-        return _median_short(x, length, stride, cost_cap(x.size))
-    return _slide(x, values, rank, length, stride, 0, cost_cap(x.size))
+        out = np.empty((x.size - length) // stride + 1, np.int64)
+        _median_short(x, stride, cost_cap(x.size), np.sort(x[:length]), out)
+        return out
+    return _slid(x, values, rank, length, stride, 0)
 
 
 def tree_costs(x: Ints, sizes: list[int]) -> list[Ints]:
@@ -95,7 +99,7 @@ def run_costs(x: Ints, sums: Ints, first: Ints, last: Ints, sizes: Ints) -> Ints
     costs = sums[last] - sums[first]
     full = np.flatnonzero(last - first > sizes // 2)
     if full.size:
-        costs[full] = _full_costs(_counts(x), first[full], last[full], sizes[full])
+        costs[full] = _full_costs(row_of_counts(x), first[full], last[full], sizes[full])
     return costs
 
 
@@ -115,16 +119,17 @@ def _full_costs(x: Ints, first: Ints, last: Ints, sizes: Ints) -> Ints:
     return out
 
 
-def _counts(x: Ints) -> Ints:
+def row_of_counts(x: Ints) -> Ints:
+    """Return the counts as every loop takes them: contiguous and read-only, so that each is compiled once."""
     x = np.ascontiguousarray(x).view()
-    x.flags.writeable = False  # one type for the compiler, wherever the counts come from
+    x.flags.writeable = False
     if x.dtype != np.int64 or x.ndim != 1 or x.size == 0:
         raise UsageError(f"L1 costs need a row of int64 counts, not {x.dtype} of shape {x.shape}.")
     return x
 
 
 def _window(x: Ints, length: int, stride: int) -> tuple[Ints, int, int]:
-    x = _counts(x)
+    x = row_of_counts(x)
     if not 1 <= length <= x.size:
         raise UsageError(f"a window among {x.size} bins has 1 to {x.size} of them, not {length}.")
     if stride < 1:
@@ -147,8 +152,7 @@ def mean_cost(above: Whole, k: Whole, r: Whole, m: int, grid: int, cap: int) -> 
 
 
 @kernel
-def _mean_short(x: Ints, length: int, stride: int, grid: int, cap: int) -> Ints:
-    out = np.empty((x.size - length) // stride + 1, np.int64)
+def _mean_short(x: Ints, length: int, stride: int, grid: int, cap: int, out: Ints) -> None:
     total = np.int64(0)
     for i in range(length):
         total += x[i]
@@ -167,20 +171,24 @@ def _mean_short(x: Ints, length: int, stride: int, grid: int, cap: int) -> Ints:
                 total -= x[i]
             for i in range(max(lo + stride, lo + length), lo + stride + length):
                 total += x[i]
-    return out
 
 
 @kernel
-def _median_short(x: Ints, length: int, stride: int, cap: int) -> Ints:
-    """Keep the window sorted: one bin leaves and one enters at each step."""
-    out = np.empty((x.size - length) // stride + 1, np.int64)
-    window = np.sort(x[:length])
+def _median_short(x: Ints, stride: int, cap: int, window: Ints, out: Ints) -> None:
+    """Keep the window sorted, which is the first one at first: one bin leaves and one enters at each step."""
+    length = window.size
     half = length // 2
     for lo in range((out.size - 1) * stride + 1):
         if lo > 0:
             old = x[lo - 1]
             new = x[lo + length - 1]
-            i = np.searchsorted(window, old) if length > 8 else 0
+            i, above = 0, length  # the leaving bin lies between: halve until few places are left
+            while above - i > 8:
+                middle = (i + above) // 2
+                if window[middle] <= old:
+                    i = middle
+                else:
+                    above = middle
             while window[i] != old:
                 i += 1
             while i + 1 < length and window[i + 1] < new:
@@ -195,24 +203,42 @@ def _median_short(x: Ints, length: int, stride: int, cap: int) -> Ints:
             for i in range(half):
                 cost += window[length - 1 - i] - window[i]
             out[lo // stride] = cost if cost < cap else cap
+
+
+def _slid(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: int) -> Ints:
+    """Return the costs of all windows by `_slide`."""
+    distinct = values.size
+    out = np.empty((x.size - length) // stride + 1, np.int64)
+    count = np.zeros(((distinct >> 9) + 1) << 9, np.int32)
+    near = np.zeros(((distinct >> 4) + 33, 2), np.int64)
+    far = np.zeros(((distinct >> 9) + 2, 2), np.int64)
+    _slide(x, values, rank, length, stride, grid, cost_cap(x.size), count, near, far, out)
     return out
 
 
 @kernel
-def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: int, cap: int) -> Ints:
+def _slide(
+    x: Ints,
+    values: Ints,
+    rank: Ranks,
+    length: int,
+    stride: int,
+    grid: int,
+    cap: int,
+    count: Ranks,
+    near: Ints,
+    far: Ints,
+    out: Ints,
+) -> None:
     """Slide one window over the counts; grid 0 asks for the median cost.
 
     The slow twins are ``mean_cost`` and ``median_cost`` in tests/naive_partitions.py. Invariant: ``at`` is a
     rank among the distinct counts, and (c, s) are the number and the sum of the window's bins of lower rank.
     After step 2 these are, for the mean, the bins not above q; for the median, those below the middle one. A
-    slide changes two counters, then the pointer moves, by 16 or 512 ranks at a time where it can.
+    slide changes two counters, then the pointer moves, by 16 or 512 ranks at a time where it can: ``count``,
+    ``near`` and ``far``, zeros at first, hold the window by rank, by 16 and by 512 ranks.
     """
-    n = x.size
     distinct = values.size
-    out = np.empty((n - length) // stride + 1, np.int64)
-    count = np.zeros(((distinct >> 9) + 1) << 9, np.int32)
-    near = np.zeros(((distinct >> 4) + 33, 2), np.int64)
-    far = np.zeros(((distinct >> 9) + 2, 2), np.int64)
     total = np.int64(0)
     at = np.int64(0)
     c = np.int64(0)
@@ -306,4 +332,3 @@ def _slide(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: i
             # Step 3: the lower half is the bins below the middle one and some equal to it.
             below = s + (half - c) * values[at]
             out[lo // stride] = min(total - 2 * below - (length - 2 * half) * values[at], cap)
-    return out

@@ -23,7 +23,7 @@ from dphist.domain.groups import Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.partition.costs import trace
-from dphist.kernels.partition.deviations import Center, Ranks, cost_cap, mean_cost, ranks
+from dphist.kernels.partition.deviations import Center, Ranks, cost_cap, mean_cost, ranks, row_of_counts
 
 
 def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
@@ -45,7 +45,9 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
         raise UsageError(f"costs must be int64, one row of {n} for each length, not {table.shape}.")
     limit = (1 << 62) // (n + 1)
     if table.min() >= -limit and table.max() <= limit:
-        return trace(_best_lengths(table, size))
+        sums, starts = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+        _best_lengths(table, size, sums, starts)
+        return trace(starts)
     best, back = [0], [0]
     for j in range(1, n + 1):
         tried = [(best[j - m] + int(row[j - m]), j - m) for m, row in zip(size, table, strict=True) if m <= j]
@@ -56,11 +58,8 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
 
 
 @kernel
-def _best_lengths(costs: Ints, lengths: Ints) -> Ints:
-    n = costs.shape[1]
-    best = np.zeros(n + 1, np.int64)
-    back = np.zeros(n + 1, np.int64)
-    for j in range(1, n + 1):
+def _best_lengths(costs: Ints, lengths: Ints, best: Ints, back: Ints) -> None:
+    for j in range(1, best.size):
         least = best[j - 1] + costs[0, j - 1]
         start = j - 1
         for k in range(1, lengths.size):
@@ -73,7 +72,6 @@ def _best_lengths(costs: Ints, lengths: Ints) -> Ints:
                 start = i
         best[j] = least
         back[j] = start
-    return back
 
 
 def dp_subtrees(costs: Sequence[Ints], fanout: int) -> Ints:
@@ -118,27 +116,21 @@ def best_intervals(x: Ints, *, center: Center, penalty: int, grid: int = 1) -> I
 
     Without noise, hence for tests and laboratories only. O(n^2) time, O(n) memory.
     """
+    x = row_of_counts(x)
     values, rank = ranks(x)
-    cap = cost_cap(x.size)
+    n, cap = x.size, cost_cap(x.size)
     if center not in ("mean", "median") or not 0 <= penalty <= cap:
         raise UsageError(f"center is 'mean' or 'median' and the penalty 0 to {cap}.")
-    return trace(_best_intervals(x, values, rank, center == "mean", penalty, grid, cap))
-
-
-@kernel
-def _best_intervals(
-    x: Ints, values: Ints, rank: Ranks, mean: bool, penalty: int, grid: int, cap: int
-) -> Ints:
-    n = x.size
     best, back, entry, lists = search_start(rank, values.size)
-    constant = np.full(n, penalty, np.int64)
-    noise = np.zeros((1, n), np.int64)
+    constant, noise = np.full(n, penalty, np.int64), np.zeros((1, n), np.int64)
     for j in range(1, n + 1):
-        search_rows(j, x, values, rank, entry, lists, best, back, noise, constant, mean, grid, cap)
-    return back
+        search_rows(
+            j, x, values, rank, entry, lists, np.empty_like(lists), best, back, noise, constant,
+            np.empty(n, np.int64), center == "mean", grid, cap,
+        )  # fmt: skip
+    return trace(back)
 
 
-@kernel
 def search_start(rank: Ranks, distinct: int) -> tuple[Ints, Ints, Ranks, Ranks]:
     """Return the state of a search over all intervals before its first row: best, back, entry, lists."""
     n = rank.size
@@ -158,10 +150,12 @@ def search_rows(
     rank: Ranks,
     entry: Ranks,
     lists: Ranks,
+    work: Ranks,
     best: Ints,
     back: Ints,
     noise: Ints,
     constant: Ints,
+    row: Ints,
     mean: bool,
     grid: int,
     cap: int,
@@ -169,10 +163,9 @@ def search_rows(
     """Carry a search over all intervals through the rows that end at ``first``, ``first + 1``, ...
 
     An interval of m bins costs its L1 cost plus ``constant[m - 1]`` plus ``noise[row, m - 1]``; there are as
-    many rows as ``noise`` has. ``best`` and ``back`` are filled in; sums must fit into int64.
+    many rows as ``noise`` has. ``best`` and ``back`` are filled in; sums must fit into int64. ``x`` is as
+    ``row_of_counts`` gives it; ``work``, as large as ``lists``, and ``row``, as large as ``x``, hold nothing.
     """
-    work = np.empty_like(lists)
-    row = np.zeros(x.size, np.int64)
     for r in range(noise.shape[0]):
         j = first + r
         enter(j, rank, entry, lists)
@@ -191,7 +184,6 @@ def search_rows(
         back[j] = start
 
 
-@kernel
 def empty_lists(distinct: int) -> Ranks:
     """Return three rows: how often each rank is present, and the present ranks after and before it.
 
@@ -203,15 +195,19 @@ def empty_lists(distinct: int) -> Ranks:
     return lists
 
 
-@kernel
 def entries(rank: Ranks, distinct: int) -> Ranks:
     """Return, for each bin, the rank it comes after when it is the first of its kind, or -1: O(n).
 
     Found backwards: in a list of all ranks, taking bins out from the last leaves its neighbour at that time.
     """
-    n = rank.size
-    entry = np.full(n, -1, np.int32)
-    lists = np.zeros((3, distinct + 1), np.int32)
+    entry = np.full(rank.size, -1, np.int32)
+    _fill_entries(rank, np.zeros((3, distinct + 1), np.int32), entry)
+    return entry
+
+
+@kernel
+def _fill_entries(rank: Ranks, lists: Ranks, entry: Ranks) -> None:
+    n, distinct = rank.size, lists.shape[1] - 1
     for r in range(distinct + 1):
         lists[1, r] = 0 if r == distinct else r + 1
         lists[2, r] = distinct if r == 0 else r - 1
@@ -224,7 +220,6 @@ def entries(rank: Ranks, distinct: int) -> Ranks:
             entry[i] = lists[2, r]
             lists[1, lists[2, r]] = lists[1, r]
             lists[2, lists[1, r]] = lists[2, r]
-    return entry
 
 
 @kernel
@@ -249,9 +244,11 @@ def mean_row(
 
     The window loses its first bin at each step; a pointer at the mean moves over present counts only.
     """
-    work[:] = lists
     count, after, before = work[0], work[1], work[2]
     end = values.size
+    for k in range(3):
+        for r in range(end + 1):
+            work[k, r] = lists[k, r]
     total = np.int64(0)
     for i in range(j):
         total += x[i]
@@ -290,9 +287,11 @@ def median_row(
     j: int, x: Ints, values: Ints, rank: Ranks, lists: Ranks, work: Ranks, cap: int, out: Ints
 ) -> None:
     """Write the median cost of x[i:j] to out[i] for all i < j; the pointer moves by at most one each time."""
-    work[:] = lists
     count, after, before = work[0], work[1], work[2]
     end = values.size
+    for k in range(3):
+        for r in range(end + 1):
+            work[k, r] = lists[k, r]
     total = np.int64(0)
     for i in range(j):
         total += x[i]

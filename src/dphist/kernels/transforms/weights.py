@@ -64,11 +64,28 @@ def reweighted(grid: Floats, sides: Sides, measured: Floats, *, passes: int) -> 
 
 @kernel
 def _update(mass: Floats, edges: Ints, measured: Floats, passes: int) -> None:
-    total = mass.sum()
+    rows, columns = mass.shape
+    total = _sum(mass, 0, rows, 0, columns)
     for _ in range(passes):
         for i in range(measured.size):
-            inside = mass[edges[0, i] : edges[1, i], edges[2, i] : edges[3, i]]
-            before = inside.sum()
+            top, bottom, left, right = edges[0, i], edges[1, i], edges[2, i], edges[3, i]
+            before = _sum(mass, top, bottom, left, right)
             # As published: one over twice the total, so that a step is at most half a natural logarithm.
-            inside *= np.exp((measured[i] - before) / (2.0 * total))
-            mass *= total / mass.sum()
+            _scale(mass, top, bottom, left, right, np.exp((measured[i] - before) / (2.0 * total)))
+            _scale(mass, 0, rows, 0, columns, total / _sum(mass, 0, rows, 0, columns))
+
+
+@kernel
+def _sum(mass: Floats, top: int, bottom: int, left: int, right: int) -> float:
+    total = 0.0
+    for r in range(top, bottom):
+        for c in range(left, right):
+            total += mass[r, c]
+    return total
+
+
+@kernel
+def _scale(mass: Floats, top: int, bottom: int, left: int, right: int, factor: float) -> None:
+    for r in range(top, bottom):
+        for c in range(left, right):
+            mass[r, c] *= factor

@@ -60,18 +60,24 @@ def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
     row = np.zeros(start.size + 1, np.int64)
     np.cumsum(np.arange(start.size) - start + 1, out=row[1:])
     own_noise = np.ascontiguousarray(each[hats.n :])
-    factor, under = _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row)
+    factor, under = np.empty(row[-1]), np.empty(hats.weights.size + start.size)
+    _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row, factor, under)
     return HatsError(hats, own, start, row, factor, under)
 
 
 @kernel
 def _factorise(
-    first: Ints, offset: Ints, weights: Ints, own: Floats, noise: Floats, start: Ints, row: Ints
-) -> tuple[Floats, Floats]:
-    p = first.size
-    factor = np.empty(row[p])
-    under = np.empty(weights.size + p)
-    for g in range(p):
+    first: Ints,
+    offset: Ints,
+    weights: Ints,
+    own: Floats,
+    noise: Floats,
+    start: Ints,
+    row: Ints,
+    factor: Floats,
+    under: Floats,
+) -> None:
+    for g in range(first.size):
         total = 0.0
         at = offset[g] + g
         under[at] = 0.0
@@ -88,7 +94,6 @@ def _factorise(
             for i in range(max(start[g], start[h]), h):
                 total -= factor[mine + i] * factor[other + i]
             factor[mine + h] = np.sqrt(total) if h == g else total / factor[other + h]
-    return factor, under
 
 
 def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
@@ -98,8 +103,10 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
     if y.shape != (hats.size,) or not np.isfinite(y).all():
         raise UsageError(f"least squares needs {hats.size} finite noisy answers.")
     x = y[: hats.n] / hats.bins
+    gap = y[hats.n :] - _sums_under_hats(hats, x)
+    _forward(error.start, error.row, error.factor, gap)
     _correct(
-        hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor, y[hats.n :], x
+        hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor, gap, x
     )
     return x
 
@@ -113,13 +120,14 @@ def _correct(
     start: Ints,
     row: Ints,
     factor: Floats,
-    y: Floats,
+    gap: Floats,
     x: Floats,
 ) -> None:
-    """Move x, the bins' own answers, to the best fit: by own H' M^-1 (y - H x), M the factorised matrix."""
+    """Move x, the bins' own answers, to the best fit: by own H' M^-1 (y - H x), M the factorised matrix.
+
+    The gap is y - H x, solved with the factor; here it is solved with the factor transposed.
+    """
     p = first.size
-    gap = y - _under_hats(first, offset, weights, x)
-    _forward(start, row, factor, gap)
     for h in range(p - 1, -1, -1):
         at = row[h] - start[h]
         gap[h] /= factor[at + h]
@@ -186,17 +194,21 @@ def hats_expected_error(hats: HatShape, queries: Queries) -> float:
     if queries == "prefixes":
         return total / count
     weights = n - np.arange(float(n))
-    gap = _under_hats(hats.first, hats.offset, hats.weights, error.own * weights)
+    gap = _sums_under_hats(hats, error.own * weights)
     _forward(error.start, error.row, error.factor, gap)
     sum_of_all = float((error.own * weights**2).sum() - (gap**2).sum())
     return ((n + 1) * total - sum_of_all) / count
 
 
-@kernel
-def _under_hats(first: Ints, offset: Ints, weights: Ints, x: Floats) -> Floats:
+def _sums_under_hats(hats: HatShape, x: Floats) -> Floats:
     """Return each hat's weighted sum of x."""
-    out = np.zeros(first.size)
+    out = np.zeros(hats.first.size)
+    _under_hats(hats.first, hats.offset, hats.weights, x, out)
+    return out
+
+
+@kernel
+def _under_hats(first: Ints, offset: Ints, weights: Ints, x: Floats, out: Floats) -> None:
     for h in range(first.size):
         for i in range(offset[h], offset[h + 1]):
             out[h] += weights[i] * x[first[h] + i - offset[h]]
-    return out

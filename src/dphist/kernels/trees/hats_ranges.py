@@ -59,8 +59,9 @@ def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Se
     _invert(over, end - 1, base, factor, inverse, np.empty(most))
     covariance, links = np.zeros((*over.shape, most)), np.zeros((2, base.size, most))
     _gather(over, base, inverse, covariance)
-    _link(over, covariance, end - 1, np.arange(0, -base.size, -1), links[0])
-    _link(over, covariance, begin, np.lexsort((last, first)).argsort(), links[1])
+    slot, root = np.empty(most, np.int64), np.empty((most, most))
+    _link(over, covariance, end - 1, np.arange(0, -base.size, -1), slot, root, links[0])
+    _link(over, covariance, begin, np.lexsort((last, first)).argsort(), slot, root, links[1])
     return Segments(edge, over, np.stack((last, first)), sums, covariance, links)
 
 
@@ -79,12 +80,20 @@ def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
         these = np.flatnonzero(bits == b)
         a, z, s, t = (x[these] for x in (lo, hi, first, last))
         if b == 0:
-            out[these] = _inside(s, a + s, z + s, known.sums, known.covariance)
+            found = np.empty(s.size)
+            _inside(s, a + s, z + s, known.sums, known.covariance, found)
+            out[these] = found
         else:
-            _sweep_all(known, s, t, t >> b - 1 << b - 1, np.arange(segments), np.arange(segments), state)
+            _sweep_all(
+                known.edge, known.over, known.ends, known.sums, known.covariance, known.links, s, t,
+                t >> b - 1 << b - 1, np.arange(segments), np.arange(segments), np.empty((2, most), np.int64),
+                np.empty((most, most)), np.empty((most + 1, most + 1)), state,
+            )  # fmt: skip
             row, parts = np.full(of_bin.size, -1), np.empty((min(2 * a.size, of_bin.size), most + 1))
             _list_parts(known.edge, known.sums, known.covariance, state, s, t, a, z, row, parts)
-            out[these] = _join(parts, row[a], row[z - 1])
+            found = np.empty(a.size)
+            _join(parts, row[a], row[z - 1], found)
+            out[these] = found
     return out
 
 
@@ -145,10 +154,11 @@ def _gather(over: Ints, base: Ints, inverse: Floats, covariance: Floats) -> None
 
 
 @kernel
-def _link(over: Ints, covariance: Floats, at: Ints, rank: Ints, links: Floats) -> None:
+def _link(
+    over: Ints, covariance: Floats, at: Ints, rank: Ints, slot: Ints, root: Floats, links: Floats
+) -> None:
     """Write every hat's links to the hats over the segment ``at`` of a lower rank."""
     most = over.shape[1]
-    slot, root = np.empty(most, np.int64), np.empty((most, most))
     for h in range(at.size):
         k, own = 0, 0
         for x in range(most):
@@ -178,10 +188,9 @@ def _take_root(covariance: Floats, slot: Ints, k: int, root: Floats) -> None:
 
 
 @kernel
-def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Floats) -> Floats:
-    """Return the variances of ranges that lie in one segment each, given as rows of ``sums``."""
+def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Floats, out: Floats) -> None:
+    """Write the variances of ranges that lie in one segment each, given as rows of ``sums``."""
     most = covariance.shape[1]
-    out = np.empty(segment.size)
     for r in range(segment.size):
         s, a, b = segment[r], begin[r], end[r]
         out[r] = sums[b, most] - sums[a, most]
@@ -191,7 +200,6 @@ def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Flo
             for y in range(x):
                 taken += 2.0 * (sums[b, y] - sums[a, y]) * covariance[s, x, y]
             out[r] -= weight * taken
-    return out
 
 
 # The y of the hats over a cut are sums of independent e_1, e_2, ... of variance 1. The state of a segment is
@@ -222,39 +230,66 @@ def _extend(
 
 @kernel
 def _sweep_all(
-    known: Segments, first: Ints, last: Ints, cut: Ints, low: Ints, high: Ints, state: Floats
+    edge: Ints,
+    over: Ints,
+    ends: Ints,
+    sums: Floats,
+    covariance: Floats,
+    links: Floats,
+    first: Ints,
+    last: Ints,
+    cut: Ints,
+    low: Ints,
+    high: Ints,
+    hats: Ints,
+    root: Floats,
+    rows: Floats,
+    state: Floats,
 ) -> None:
     """Sweep both sides of every cut as far as a range reaches; no segment is beside two cuts.
 
     Args:
         low: the numbers of the segments, which become the first that is to be reached from each cut.
         high: the numbers of the segments, which become the last that is to be reached from each cut.
+        hats, root, rows: room for what a sweep needs; what it holds does not matter.
     """
     for r in range(first.size):
         low[cut[r]] = min(low[cut[r]], first[r])
         high[cut[r]] = max(high[cut[r]], last[r])
     for c in range(low.size):
         if low[c] < c:
-            _sweep(known, 0, c, low[c], state)
-            _sweep(known, 1, c, high[c], state)
+            for side in range(2):  # 0 goes left, 1 goes right
+                _begin(edge[c], over[c], ends[1], covariance[c], hats, root, rows)
+                stop = high[c] if side else low[c]
+                _sweep(edge, over, ends[side], sums, covariance, links[side], side, c, stop, hats[0], rows, state)
 
 
 @kernel
-def _sweep(known: Segments, side: int, cut: int, stop: int, state: Floats) -> None:
-    """Write the states of all segments between a cut and ``stop``: 0 goes left, 1 goes right."""
-    edge, over, sums, covariance = known.edge, known.over, known.sums, known.covariance
+def _sweep(
+    edge: Ints,
+    over: Ints,
+    ends: Ints,
+    sums: Floats,
+    covariance: Floats,
+    links: Floats,
+    side: int,
+    cut: int,
+    stop: int,
+    before: Ints,
+    rows: Floats,
+    state: Floats,
+) -> None:
+    """Write the states of all segments between a cut and ``stop``; the last of the rows is what is reached."""
     most = over.shape[1]
-    before, rows, reached = np.empty(most, np.int64), np.zeros((most, most + 1)), np.zeros((1, most + 1))
-    _begin(edge[cut], over[cut], known.ends[1], covariance[cut], before, rows)
     s = cut - 1 + side
     while True:
-        _enter(side, edge[s + 1 - side], over[s], known.ends[side], known.links[side], before, rows, state[s])
+        _enter(side, edge[s + 1 - side], over[s], ends, links, before, rows, state[s])
         for e in range(most + 1):
-            state[s, most, e] = reached[0, e]
+            state[s, most, e] = rows[most, e]
         if s == stop:
             return
         begin, end = edge[s] + s, edge[s + 1] + s
-        _extend(s, begin, end, sums, covariance, state, reached, 0)
+        _extend(s, begin, end, sums, covariance, state, rows, most)
         for x in range(most):
             before[x] = over[s, x]
             for e in range(most + 1):
@@ -265,16 +300,21 @@ def _sweep(known: Segments, side: int, cut: int, stop: int, state: Floats) -> No
 
 
 @kernel
-def _begin(edge: int, over: Ints, first: Ints, covariance: Floats, hats: Ints, rows: Floats) -> None:
-    """Write the hats over a cut, then -1, and their rows while the range is empty."""
-    slot, root = np.empty(over.size, np.int64), np.empty((over.size, over.size))
+def _begin(
+    edge: int, over: Ints, first: Ints, covariance: Floats, hats: Ints, root: Floats, rows: Floats
+) -> None:
+    """Write the hats over a cut, then -1, below them their slots, and their rows while the range is empty."""
+    for x in range(rows.shape[0]):
+        for e in range(rows.shape[1]):
+            rows[x, e] = 0.0
     k = 0
     for x in range(over.size):
-        hats[x] = -1
+        hats[0, x] = -1
         if over[x] >= 0 and first[over[x]] < edge:
-            hats[k], slot[k] = over[x], x
+            hats[0, k] = over[x]
+            hats[1, k] = x
             k += 1
-    _take_root(covariance, slot, k, root)
+    _take_root(covariance, hats[1], k, root)
     for a in range(k):
         for b in range(a + 1):
             rows[a, b + 1] = root[a, b]
@@ -339,11 +379,9 @@ def _list_parts(
 
 
 @kernel
-def _join(parts: Floats, left: Ints, right: Ints) -> Floats:
-    out = np.empty(left.size)
+def _join(parts: Floats, left: Ints, right: Ints, out: Floats) -> None:
     for r in range(left.size):
         shared = 0.0
         for e in range(1, parts.shape[1]):
             shared += parts[left[r], e] * parts[right[r], e]
         out[r] = parts[left[r], 0] + parts[right[r], 0] - 2.0 * shared
-    return out

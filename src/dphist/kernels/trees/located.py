@@ -34,25 +34,49 @@ def locate(tree: Tree, starts: Ints, lo: Ints, hi: Ints) -> Located:
     """Return where the ranges [lo, hi), in bins, lie in the tree: O(k + m log k)."""
     singletons = starts[-1] == tree.k
     a, b = (x.astype(np.float64) if singletons else positions(starts, x) for x in (lo, hi))
-    return Located(*_locate(tree.lo, tree.hi, tree.left, tree.parent, tree.leaf, a, b))
+    m, nodes = a.size, tree.size
+    begin, end, top, tops = (np.empty(m, np.int64) for _ in range(4))
+    begin_into, end_into, whole, row = np.empty(m), np.empty(m), np.empty(nodes), np.zeros(nodes, np.int64)
+    at_edge, count = np.full(tree.k + 1, -1), np.zeros(nodes + 2, np.int64)
+    rows = _locate(
+        tree.lo, tree.hi, tree.left, tree.parent, tree.leaf, a, b, at_edge, tops, count,
+        np.zeros((2, tree.k + 2)), begin, begin_into, end, end_into, top, whole, row,
+    )  # fmt: skip
+    return Located(begin, begin_into, end, end_into, top, whole, row, rows)
 
 
 @kernel
 def _locate(
-    lo: Ints, hi: Ints, left: Ints, parent: Ints, leaf: Ints, a: Floats, b: Floats
-) -> tuple[Ints, Floats, Ints, Floats, Ints, Floats, Ints, int]:
-    """Return the fields of `Located`; dense matrices of tests/naive_trees.py check their use."""
+    lo: Ints,
+    hi: Ints,
+    left: Ints,
+    parent: Ints,
+    leaf: Ints,
+    a: Floats,
+    b: Floats,
+    at_edge: Ints,
+    tops: Ints,
+    count: Ints,
+    running: Floats,
+    begin: Ints,
+    begin_into: Floats,
+    end: Ints,
+    end_into: Floats,
+    top_of: Ints,
+    whole: Floats,
+    row: Ints,
+) -> int:
+    """Write the fields of `Located`, return the last; dense matrices of tests/naive_trees.py check their use.
+
+    ``at_edge`` is -1 everywhere, ``count``, ``running`` and ``row`` are 0.
+    """
     k, m, nodes = leaf.size, a.size, left.size
+    begun, ended = running[0], running[1]
     # Step 1: the one node that each inner edge between groups cuts in two.
-    at_edge = np.full(k + 1, -1, np.int64)
     for q in range(nodes):
         if left[q] > 0:
             at_edge[hi[left[q]]] = q
     # Step 2: the top of each range, by climbing from both ends: a node's number exceeds its parent's.
-    tops = np.empty(m, np.int64)
-    count = np.zeros(nodes + 2, np.int64)
-    begun = np.zeros(k + 1)
-    ended = np.zeros(k + 2)
     for i in range(m):
         group = np.int64(a[i])
         x = at_edge[group] if a[i] == group else leaf[group]
@@ -74,11 +98,6 @@ def _locate(
     # Step 3: sort the ranges by their tops, by counting, last node first.
     for q in range(nodes + 1):
         count[q + 1] += count[q]
-    begin = np.empty(m, np.int64)
-    end = np.empty(m, np.int64)
-    begin_into = np.empty(m)
-    end_into = np.empty(m)
-    top_of = np.empty(m, np.int64)
     for i in range(m - 1, -1, -1):
         count[nodes - tops[i]] -= 1
         to = count[nodes - tops[i]]
@@ -93,11 +112,9 @@ def _locate(
     for e in range(k):
         begun[e + 1] += begun[e]
         ended[e + 1] += ended[e]
-    whole = np.empty(nodes)
     for q in range(nodes):
         whole[q] = begun[lo[q]] - ended[hi[q]]
     # Step 5: number the nodes that contain an end, and their ancestors.
-    row = np.zeros(nodes, np.int64)
     for i in range(m):
         if begin[i] >= 0:
             row[begin[i]] = 1
@@ -110,4 +127,4 @@ def _locate(
             rows += 1
             if q > 0:
                 row[parent[q]] = 1
-    return begin, begin_into, end, end_into, top_of, whole, row, rows
+    return rows

@@ -76,16 +76,25 @@ def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
     left = np.where(flags, 1 + 2 * (np.cumsum(flags) - flags), 0)
     if flags.size != 2 * int(flags.sum()) + 1 or (left[flags] <= np.flatnonzero(flags)).any():
         raise UsageError("a tree's nodes have none or two children, which come after them.")
-    lo, hi, parent, leaf = _spans(left)
-    return Tree(lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching)
+    lo, hi, parent = (np.full(left.size, start, np.int64) for start in (0, 1, -1))
+    leaf = np.empty((left.size + 1) // 2, np.int64)
+    _spans(left, lo, hi, parent, leaf)
+    return _fixed(lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching)
+
+
+def _fixed(
+    lo: Ints, hi: Ints, parent: Ints, left: Ints, measured: Flags, height: Bytes, leaf: Ints, branching: int
+) -> Tree:
+    """Return a tree whose arrays cannot be written to: every tree is so, and each loop is compiled once."""
+    for array in (lo, hi, parent, left, measured, height, leaf):
+        array.flags.writeable = False
+    return Tree(lo, hi, parent, left, measured, height, leaf, branching)
 
 
 @kernel
-def _spans(left: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the groups that every node covers, its parent, and the node of each group."""
+def _spans(left: Ints, lo: Ints, hi: Ints, parent: Ints, leaf: Ints) -> None:
+    """Write the groups that every node covers, its parent, and the node of each group: over 0, 1 and -1."""
     nodes = left.size
-    lo, hi, parent = np.zeros(nodes, np.int64), np.ones(nodes, np.int64), np.full(nodes, -1, np.int64)
-    leaf = np.empty((nodes + 1) // 2, np.int64)
     for q in range(nodes - 1, -1, -1):
         if left[q] > 0:
             hi[q] = hi[left[q]] + hi[left[q] + 1]
@@ -97,7 +106,6 @@ def _spans(left: Ints) -> tuple[Ints, Ints, Ints, Ints]:
             lo[left[q] + 1] = lo[q] + hi[left[q]]  # which is still a number of groups
         else:
             leaf[lo[q]] = q
-    return lo, hi, parent, leaf
 
 
 def pruned_tree(starts: Ints, branching: int = 2) -> Tree:
@@ -115,31 +123,36 @@ def pruned_tree(starts: Ints, branching: int = 2) -> Tree:
 def _tree(starts: Ints, branching: int) -> Tree:
     if not 2 <= branching <= 1 << 27:
         raise UsageError(f"a tree's branching is a whole number of at least 2, not {branching}.")
-    lo, hi, parent, left, measured, height, leaf, fits = _grow(starts, branching)
-    if not fits:
+    starts, k = starts.view(), starts.size - 1
+    starts.flags.writeable = False
+    lo, hi, parent, left = (np.zeros(2 * k - 1, np.int64) for _ in range(4))
+    measured, height, leaf = np.ones(left.size, np.bool_), np.zeros(left.size, np.int8), np.empty(k, np.int64)
+    if not _grow(starts, branching, lo, hi, parent, left, measured, height, leaf):
         raise UsageError(
             f"a group is not a node of the tree of branching {branching}; use make_tree instead."
         )
-    for array in (lo, hi, parent, left, measured, height, leaf):
-        array.flags.writeable = False
-    return Tree(lo, hi, parent, left, measured, height, leaf, branching)
+    return _fixed(lo, hi, parent, left, measured, height, leaf, branching)
 
 
 @kernel
-def _grow(starts: Ints, t: int) -> tuple[Ints, Ints, Ints, Ints, Flags, Bytes, Ints, bool]:
+def _grow(
+    starts: Ints,
+    t: int,
+    lo: Ints,
+    hi: Ints,
+    parent: Ints,
+    left: Ints,
+    measured: Flags,
+    height: Bytes,
+    leaf: Ints,
+) -> bool:
+    """Fill in a tree, given zeros and, for what is measured, ones; return whether the groups are its nodes."""
     k = starts.size - 1
     n = starts[k]
-    nodes = 2 * k - 1
-    lo = np.empty(nodes, np.int64)
-    hi = np.empty(nodes, np.int64)
-    parent = np.empty(nodes, np.int64)
-    left = np.zeros(nodes, np.int64)
-    measured = np.ones(nodes, np.bool_)
-    height = np.zeros(nodes, np.int8)
-    leaf = np.empty(k, np.int64)
-    lo[0], hi[0], parent[0] = 0, k, -1
+    hi[0] = k
+    parent[0] = -1
     made = 1
-    for q in range(nodes):
+    for q in range(left.size):
         first, last = lo[q], hi[q]
         begin, end = starts[first], starts[last]
         span, h = 1, 0  # of the node's children, if it is not a single bin
@@ -161,14 +174,22 @@ def _grow(starts: Ints, t: int) -> tuple[Ints, Ints, Ints, Ints, Flags, Bytes, I
         if n == k:
             middle = cut
         else:
-            middle = first + np.searchsorted(starts[first:last], cut)
+            middle, above = first, last  # the first group that does not start before the cut
+            while middle < above:
+                between = (middle + above) // 2
+                if starts[between] < cut:
+                    middle = between + 1
+                else:
+                    above = between
             if starts[middle] != cut:
-                return lo, hi, parent, left, measured, height, leaf, False
+                return False
         left[q] = made
-        lo[made], hi[made], parent[made] = first, middle, q
-        lo[made + 1], hi[made + 1], parent[made + 1] = middle, last, q
+        for child in range(made, made + 2):
+            lo[child] = first if child == made else middle
+            hi[child] = middle if child == made else last
+            parent[child] = q
         made += 2
-    return lo, hi, parent, left, measured, height, leaf, True
+    return True
 
 
 def level_weights(tree: Tree, *, ratio: float = 1.0, root: bool = True) -> Floats:
@@ -184,13 +205,12 @@ def level_weights(tree: Tree, *, ratio: float = 1.0, root: bool = True) -> Float
     if not root and top:
         power[top] = 0.0
     weights = np.where(tree.measured, (power / power.sum())[tree.height], 0.0)
-    _fill_leaves(tree.parent, tree.left, weights)
+    _fill_leaves(tree.parent, tree.left, np.ones(tree.size), weights)
     return weights
 
 
 @kernel
-def _fill_leaves(parent: Ints, left: Ints, weights: Floats) -> None:
-    rest = np.ones(left.size)
+def _fill_leaves(parent: Ints, left: Ints, rest: Floats, weights: Floats) -> None:
     for q in range(left.size):
         if q > 0:
             rest[q] = rest[parent[q]]
@@ -250,7 +270,9 @@ def least_squares(tree: Tree, y: ArrayLike, variance: ArrayLike) -> Floats:
     noisy = np.ascontiguousarray(y, dtype=np.float64)
     if noisy.shape != (tree.size,) or not np.isfinite(noisy[np.isfinite(var)]).all():
         raise UsageError(f"least squares needs a finite noisy total at each of the {tree.size} nodes.")
-    return _fit(tree.left, tree.lo, noisy, var, tree.k)
+    x, z, v, free = np.empty(tree.k), np.empty(tree.size), np.empty(tree.size), np.zeros(tree.size)
+    _fit(tree.left, tree.lo, noisy, var, z, v, free, x)
+    return x
 
 
 def node_variances(tree: Tree, variance: ArrayLike) -> Floats:
@@ -273,17 +295,16 @@ def combined(own: float, below: float) -> float:
 
 
 @kernel
-def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, k: int) -> Floats:
+def _fit(
+    left: Ints, lo: Ints, y: Floats, var: Floats, z: Floats, v: Floats, free: Floats, x: Floats
+) -> None:
     """Fit bottom-up from each subtree alone, then hand every node's correction down to its children.
 
     ``free`` counts the leaves below a node that nothing up to and including it has measured. A gap there is
-    theirs to fill, for it fits nothing else better; that is the solution of least norm.
+    theirs to fill, for it fits nothing else better; that is the solution of least norm. It is 0 at first; what
+    ``z``, ``v`` and ``x`` hold does not matter.
     """
     nodes = left.size
-    z = np.empty(nodes)
-    v = np.empty(nodes)
-    free = np.zeros(nodes)
-    x = np.empty(k)
     for q in range(nodes - 1, -1, -1):
         c = left[q]
         if c == 0:
@@ -319,4 +340,3 @@ def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, k: int) -> Floats:
         elif below > 0.0:
             z[c] += gap * (v[c] / below)
             z[c + 1] += gap * (v[c + 1] / below)
-    return x

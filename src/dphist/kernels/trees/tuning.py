@@ -203,6 +203,9 @@ class _Passes:
             self.state,
             self.sums,
             self.parts,
+            np.empty(len(self.sums), np.int64),
+            np.empty(len(self.sums)),
+            np.empty(len(self.sums)),
         )
 
     def fall(self, share: Floats) -> None:
@@ -212,4 +215,7 @@ class _Passes:
             tuning_closed.fall_closed(t.lo, t.hi, t.left, self.starts, self.prefixes, share, state, down)
         else:
             ends = (r.begin, r.begin_into, r.end, r.end_into)
-            tuning_ranges.fall_ranges(t.left, *ends, r.top, r.row, share, state, self.sums, self.parts, down)
+            far = np.zeros_like(self.parts)
+            tuning_ranges.fall_ranges(
+                t.left, *ends, r.top, r.row, share, state, self.sums, self.parts, far, down
+            )

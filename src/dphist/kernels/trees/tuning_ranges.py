@@ -100,17 +100,21 @@ def rise_ranges(
     state: Floats,
     sums: Floats,
     parts: Floats,
+    up: Ints,
+    shift: Floats,
+    slope: Floats,
 ) -> float:
     """Fill ``state`` and ``sums``, set ``share`` unless it is given, and return the error of all ranges.
 
     ``parts`` (m, 2) receives the parts that each range takes of the two children of its top. The slow twin
-    is the dense ``query_matrix`` with ``fit`` (and ``greedy``) of tests/naive_trees.py.
+    is the dense ``query_matrix`` with ``fit`` (and ``greedy``) of tests/naive_trees.py. ``up``, ``shift`` and
+    ``slope`` are room for a number of each row of sums.
     """
     m = top.size
-    up = np.arange(sums.shape[0])
-    shift = np.empty(up.size)
-    slope = np.empty(up.size)
-    sums[:] = 0.0
+    for r in range(sums.shape[0]):
+        up[r] = r
+        for k in range(sums.shape[1]):
+            sums[r, k] = 0.0
     # Step 1: every end joins the sums of the node in which it lies.
     for i in range(m):
         a, b = begin[i], end[i]
@@ -132,7 +136,8 @@ def rise_ranges(
         if c == 0:
             while i < m and top[i] == q:
                 me[N_I] += 1.0
-                me[II] += (end_into[i] - begin_into[i]) ** 2
+                length = end_into[i] - begin_into[i]
+                me[II] += length * length
                 i += 1
             state[q, V] = 1.0
             state[q, J] = 0.0
@@ -231,6 +236,7 @@ def fall_ranges(
     state: Floats,
     sums: Floats,
     parts: Floats,
+    e: Floats,
     down: Floats,
 ) -> None:
     """Fill ``down``: the budget that reaches each node, S and H as in ``swept_share``.
@@ -239,9 +245,12 @@ def fall_ranges(
     and H follows from the sums ``along`` of g (c1 - c2). The far end of a range, beyond its top's other
     child, has with every node below the covariance part * e: e is fixed at the top, part is the node's part
     of the root. The slow twin is ``check_fall`` in tests/kernels/test_kernels_trees.py, by dense matrices.
+    ``e`` has zeros, two for each range.
     """
     nodes, m = left.size, top.size
-    sums[:, _ALONG:] = 0.0
+    for r in range(sums.shape[0]):
+        for k in range(_ALONG, sums.shape[1]):
+            sums[r, k] = 0.0
     # Step 1, from the root down: budget, S, far, and each node's part of the root.
     down[0, _FAR] = 0.0
     down[0, BUDGET] = 1.0
@@ -273,7 +282,6 @@ def fall_ranges(
         one[_FAR] = t * me[_FAR]
         two[_FAR] = u * (me[_FAR] + t * me[SEEN]) - me[_LOOSE]
     # Step 2: e of each range at its top; of the far begin for nodes of kind R, of the far end for kind L.
-    e = np.zeros((m, 2))
     for i in range(m):
         a, b, q = begin[i], end[i], top[i]
         if q < 0:
@@ -321,7 +329,7 @@ def fall_ranges(
             t = state[c, V] / (state[c, V] + state[c + 1, V])
             _add_up(t, down[q], sums[row[q]], one, two)
     # Step 4, from the root down: H of both children from H of the node.
-    down[0, PULL] = down[0, SEEN] ** 2 * state[0, B]
+    down[0, PULL] = down[0, SEEN] * down[0, SEEN] * state[0, B]
     for q in range(nodes):
         c = left[q]
         if c == 0:

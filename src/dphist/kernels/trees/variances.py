@@ -57,17 +57,14 @@ class TreeError:
 
 def tree_error(tree: Tree, variance: ArrayLike) -> TreeError:
     """Return what the variance of any range is read from: O(k), with variances as in ``least_squares``."""
-    part, loose, total = _prepare(tree.left, node_variances(tree, variance))
-    return TreeError(tree, part, loose, total)
+    part, loose, v = (np.empty(tree.size) for _ in range(3))
+    _prepare(tree.left, node_variances(tree, variance), part, loose, v)
+    return TreeError(tree, part, loose, float(v[0]))
 
 
 @kernel
-def _prepare(left: Ints, var: Floats) -> tuple[Floats, Floats, float]:
-    nodes = left.size
-    part = np.empty(nodes)
-    loose = np.empty(nodes)
-    v = np.empty(nodes)
-    for q in range(nodes - 1, -1, -1):
+def _prepare(left: Ints, var: Floats, part: Floats, loose: Floats, v: Floats) -> None:
+    for q in range(left.size - 1, -1, -1):
         c = left[q]
         if c == 0:
             part[q] = 0.5
@@ -85,7 +82,6 @@ def _prepare(left: Ints, var: Floats) -> tuple[Floats, Floats, float]:
             part[q] = one / (one + two)
         loose[q] = combined(one, two)
         v[q] = combined(var[q], one + two)
-    return part, loose, v[0]
 
 
 @kernel
@@ -108,7 +104,18 @@ def range_variances(error: TreeError, begin: ArrayLike, end: ArrayLike) -> Float
     k = error.tree.k
     if a.shape != b.shape or a.ndim != 1 or not ((a >= 0) & (a <= b) & (b <= k)).all():
         raise UsageError(f"ranges need as many begins as ends, rising, within the {k} groups.")
-    return _answer(error.tree.leaf, error.above, error.total, a, b)
+    leaf, out = error.tree.leaf, np.empty(a.size)
+    firsts, lasts = np.empty(a.size, np.int64), np.empty(a.size, np.int64)
+    _ends_in_groups(a, b, k, firsts, lasts)
+    many = a.size >= leaf.size // _GROUPS_PER_RANGE and error.tree.size > _TOP
+    climbed = np.empty((2, a.size if many else 0, 3))
+    if many:
+        for side, groups in enumerate((firsts, lasts)):
+            order = np.empty(a.size, np.int64)
+            _by_group(groups, np.zeros(k + 1, np.int64), order)
+            _climb(side, leaf, error.above, order, groups, b if side else a, climbed[side])
+    _answer(leaf, error.above, error.total, a, b, firsts, lasts, climbed, out)
+    return out
 
 
 @kernel
@@ -134,79 +141,77 @@ def _up_from_end(above: Floats, node: int, left_of: float, variance: float) -> t
 
 
 @kernel
-def _by_group(groups: Ints, k: int) -> Ints:
-    """Return the order that sorts these numbers of groups: O(size + k)."""
-    place = np.zeros(k + 1, np.int64)
-    for g in groups:
-        place[g + 1] += 1
-    for g in range(k):
+def _by_group(groups: Ints, place: Ints, order: Ints) -> None:
+    """Write the order that sorts these numbers of groups, of which ``place`` has zeros: O(size + k)."""
+    for i in range(groups.size):
+        place[groups[i] + 1] += 1
+    for g in range(place.size - 1):
         place[g + 1] += place[g]
-    order = np.empty(groups.size, np.int64)
     for i in range(groups.size):
         order[place[groups[i]]] = i
         place[groups[i]] += 1
-    return order
 
 
 @kernel
-def _ends_in_groups(begin: Floats, end: Floats, k: int) -> tuple[Ints, Ints]:
-    """Return the groups in which ranges begin and end; an end on an edge belongs to the group before it."""
-    firsts = np.empty(begin.size, np.int64)
-    lasts = np.empty(begin.size, np.int64)
+def _ends_in_groups(begin: Floats, end: Floats, k: int, firsts: Ints, lasts: Ints) -> None:
+    """Write the groups in which ranges begin and end; an end on an edge belongs to the group before it."""
     for i in range(begin.size):
         first, last = np.int64(begin[i]), np.int64(end[i])
         if first == k:
             first -= 1
         if last > first and last == end[i]:
             last -= 1
-        firsts[i], lasts[i] = first, last
-    return firsts, lasts
+        firsts[i] = first
+        lasts[i] = last
 
 
 @kernel
-def _climbed(
-    leaf: Ints, above: Floats, firsts: Ints, lasts: Ints, begin: Floats, end: Floats
-) -> tuple[Floats, Floats]:
-    """Return the top node to which either end of a range climbs, what it takes of it, and the variance.
+def _climb(
+    side: int, leaf: Ints, above: Floats, order: Ints, groups: Ints, at: Floats, climbed: Floats
+) -> None:
+    """Write the top node to which the begins (0) or ends (1) climb, what they take of it, and the variance.
 
     Siblings are both among the top nodes or neither, so no top node at which a climb ends lies below another.
     """
-    begins = np.empty((firsts.size, 3))
-    for i in _by_group(firsts, leaf.size):
-        node, part, variance = leaf[firsts[i]], firsts[i] + 1.0 - begin[i], 0.0
+    for k in range(order.size):
+        i = order[k]
+        node, variance = leaf[groups[i]], 0.0
+        part = at[i] - groups[i] if side else groups[i] + 1.0 - at[i]
         while node >= _TOP:
-            node, part, variance = _up_from_begin(above, node, part, variance)
-        begins[i, 0], begins[i, 1], begins[i, 2] = node, part, variance
-    ends = np.empty((lasts.size, 3))
-    for i in _by_group(lasts, leaf.size):
-        node, part, variance = leaf[lasts[i]], end[i] - lasts[i], 0.0
-        while node >= _TOP:
-            node, part, variance = _up_from_end(above, node, part, variance)
-        ends[i, 0], ends[i, 1], ends[i, 2] = node, part, variance
-    return begins, ends
+            if side:
+                node, part, variance = _up_from_end(above, node, part, variance)
+            else:
+                node, part, variance = _up_from_begin(above, node, part, variance)
+        climbed[i, 0] = node
+        climbed[i, 1] = part
+        climbed[i, 2] = variance
 
 
 @kernel
-def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats) -> Floats:
-    """Return the variances; where ranges are many, their ends climb to the top nodes in the groups' order.
+def _answer(
+    leaf: Ints,
+    above: Floats,
+    total: float,
+    begin: Floats,
+    end: Floats,
+    firsts: Ints,
+    lasts: Ints,
+    climbed: Floats,
+    out: Floats,
+) -> None:
+    """Write the variances; where ranges are many, their ends climb to the top nodes in the groups' order.
 
     The lower part of a climb from anywhere waits for memory at every step. Neighbours climb through the same
     nodes, so that in their order they do not, and the upper part is small enough to stay near the processor.
     A range takes the same steps either way, and its variance has the same digits.
     """
-    firsts, lasts = _ends_in_groups(begin, end, leaf.size)
-    many = begin.size >= leaf.size // _GROUPS_PER_RANGE and above.shape[0] > _TOP
-    if many:
-        begins, ends = _climbed(leaf, above, firsts, lasts, begin, end)
-    else:
-        begins, ends = np.empty((0, 3)), np.empty((0, 3))
-    out = np.empty(begin.size)
+    begins, ends = climbed[0], climbed[1]
     for i in range(begin.size):
         first, last = firsts[i], lasts[i]
         if first == last:
             a, variance, cover = leaf[first], 0.0, end[i] - begin[i]
         else:
-            if many and begins[i, 0] != ends[i, 0]:
+            if i < begins.shape[0] and begins[i, 0] != ends[i, 0]:
                 a, right_of, one = int(begins[i, 0]), begins[i, 1], begins[i, 2]
                 b, left_of, two = int(ends[i, 0]), ends[i, 1], ends[i, 2]
             else:
@@ -227,7 +232,6 @@ def _answer(leaf: Ints, above: Floats, total: float, begin: Floats, end: Floats)
             cover *= is_left * part + (1.0 - is_left) * (1.0 - part)
             a = np.int64(above[a, 0])
         out[i] = variance + added(cover, total)
-    return out
 
 
 def weighted_variance(error: TreeError, weights: Floats) -> float:
