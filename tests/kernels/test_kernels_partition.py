@@ -57,6 +57,48 @@ def test_optimal_sorted_equals_the_exact_twin():
         check(h, starts, beta, a, b, naive.least_cost(h.tolist(), beta, a, b))
 
 
+def every_start_tried(x, beta, a, b):
+    """Where the runs of the best partition begin: each end tries all starts, the first of equals wins."""
+    n = x.size
+    best, back, sse, sums = np.zeros(n + 1), np.zeros(n + 1, int), np.zeros(n), np.zeros(n + 1)
+    for t in range(1, n + 1):
+        size = t - np.arange(t)
+        off = (size - 1) * x[t - 1] - (sums[t - 1] - sums[:t])
+        sse[:t] += off**2 / (size * np.maximum(size - 1, 1))
+        sums[t] = sums[t - 1] + x[t - 1]
+        cost = best[:t] + sse[:t] + a / (b + size)
+        back[t] = np.argmin(cost)
+        best[t] = cost[back[t]] + beta
+    starts = [n]
+    while starts[-1] > 0:
+        starts.append(int(back[starts[-1]]))
+    return starts[::-1]
+
+
+@pytest.mark.parametrize("shape", ["level", "steps", "ramp", "wave"])
+@pytest.mark.parametrize(
+    ("factor", "more", "b"),
+    [(0, 64, 0), (1, 64, 0), (1, 64, 3), (1, 1000, 3), (2, 300, 0), (12, 1000, 0), (32, 64, 3)],
+)
+def test_optimal_runs_are_those_of_all_starts(shape, factor, more, b):
+    rng = np.random.default_rng(factor + more + len(shape))
+    n, where = 700, np.arange(700)
+    true = {
+        "level": 0 * where,
+        "steps": where // 90 % 3 * 9,
+        "ramp": where // 9,
+        "wave": np.sin(where / 40) * 20,
+    }
+    for scale in (1.0, 20.0):
+        x = true[shape].astype(int) + np.round(rng.laplace(0, scale, n)).astype(int)
+        x[1:] += (np.diff(x) == 0) * (1 + where[1:] % 2)
+        x[1:] += np.diff(x) == 0  # neighbours are unequal, so that no start is held back
+        x = x[np.append(True, np.diff(x) != 0)]
+        beta, a = factor * 2 * scale**2, more * 2 * scale**2
+        starts = changepoints.optimal_runs(x, beta=beta, a=a, b=b)
+        assert starts.tolist() == every_start_tried(x, beta, a, b)
+
+
 def test_optimal_runs_equals_the_exact_twin():
     for h, beta, a, b in rows(1000, 18):
         starts = changepoints.optimal_runs(h, beta=beta, a=a, b=b)

@@ -215,9 +215,7 @@ def _tree(
                 own,
             )
             low, high = max(((first + j) << h) - shift, 0), min(((first + j + 1) << h) - shift, n)
-            inside[j] = _from_inside(
-                own, sums[high] - sums[low], offset, part, inside[left], inside[right]
-            )
+            inside[j] = _from_inside(own, sums[high] - sums[low], offset, part, inside[left], inside[right])
             even[j] = even[left] + even[right] - 0.5 * (offset * offset / v + np.log(v))
             any_way[j] = either
             if counted.size:

@@ -150,10 +150,12 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
     """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
-        taken, post, spare = np.zeros_like(log_odds), np.empty_like(found.evidence), np.empty(found.empty.size)
-        _upward(
-            found.offset, found.first, found.evidence, log_odds, spare, np.empty(log_odds.shape[1]), post
+        taken, post, spare = (
+            np.zeros_like(log_odds),
+            np.empty_like(found.evidence),
+            np.empty(found.empty.size),
         )
+        _upward(found.offset, found.first, found.evidence, log_odds, spare, np.empty(log_odds.shape[1]), post)
         _reached(found.offset, found.first, post, spare, taken)
         log_odds = np.log(next_odds(taken, trust))
     return log_odds
@@ -678,9 +680,7 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[floa
     The evidence of its nodes is overwritten.
     """
     post, reach = found.evidence, np.empty(found.empty.size)
-    total = _upward(
-        found.offset, found.first, post, log_odds, reach, np.empty(post.shape[0]), post
-    )
+    total = _upward(found.offset, found.first, post, log_odds, reach, np.empty(post.shape[0]), post)
     _reached(found.offset, found.first, post, reach, np.zeros(log_odds.shape))
     moved, square = np.zeros(found.z.size), np.zeros(found.z.size)
     _downward(

@@ -94,7 +94,8 @@ def _best_runs(
 
     Args:
         low, high: the least and the largest number, less the first.
-        best, start, expiry: room for the least costs, the starts that may still win, and when they no longer do.
+        best: room for the least costs.
+        start, expiry: room for the starts that may still win, and when they no longer do.
         back, sums: zeros.
         near: room for the gap from each of these starts to the one before it.
         state: room for their SSE so far, then their intervals [1, 2] and [3, 4].
@@ -271,10 +272,9 @@ def _compare_again(
       side of a level.
 
     Both are asked of neighbours among the starts that may win above the present level, and among those that
-    may win below it. The gap = best[t] - best[u] - SSE(u, t) of two starts never changes; it is the sum of the
-    gaps between them, less what SSE gains by the sections becoming one. All of it are sums of fewer than n + 16
-    numbers of no more than best + |gap|: a margin of that many roundings makes sure that a start is dropped
-    only where it loses, so that among equals the first one still wins.
+    may win below it. The gap = best[t] - best[u] - SSE(u, t) of two starts never changes; it is the sum of
+    the gaps between them, less what SSE gains by the sections becoming one. A margin of some times the root
+    of n roundings, which is what n of them come to, keeps a start that is as good as another.
     """
     for side in range(2):
         members, before, gap = 0, 0, 0.0  # the last of them, and the gap from there
@@ -296,7 +296,7 @@ def _compare_again(
             u = start[d]
             span = t - u
             mean = np.float64(sums[t] - sums[u]) / span
-            margin = 2e-16 * (sums.size + 16.0) * (best[now] + best[t] + abs(gap))
+            margin = 4e-16 * (np.sqrt(np.float64(sums.size)) + 16.0) * (best[now] + best[t] + abs(gap))
             p_u, p_t = a / (b + (now - u) + 1.0), a / (b + (now - t) + 1.0)
             reach = gap + p_t - p_u + margin
             radius = np.sqrt(reach / span) * (1.0 + 1e-12) + 1e-15 * abs(mean) if reach > 0.0 else -1.0
@@ -355,9 +355,7 @@ def powers_of_two(h: ArrayLike, *, beta: float, a: float, b: float) -> Ints:
     beta, a, b = penalties(beta, a, b)
     fine, unit = gridded(x)
     back, sums = np.zeros(x.size + 1, np.int64), np.zeros(x.size + 1, np.int64)
-    _best_powers(
-        fine, beta / unit**2, a / unit**2, b, np.zeros(x.size + 1), back, sums, np.zeros(2 * x.size)
-    )
+    _best_powers(fine, beta / unit**2, a / unit**2, b, np.zeros(x.size + 1), back, sums, np.zeros(2 * x.size))
     return trace(back)
 
 

@@ -105,9 +105,7 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
     x = y[: hats.n] / hats.bins
     gap = y[hats.n :] - _sums_under_hats(hats, x)
     _forward(error.start, error.row, error.factor, gap)
-    _correct(
-        hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor, gap, x
-    )
+    _correct(hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor, gap, x)
     return x
 
 

@@ -261,7 +261,9 @@ def _sweep_all(
             for side in range(2):  # 0 goes left, 1 goes right
                 _begin(edge[c], over[c], ends[1], covariance[c], hats, root, rows)
                 stop = high[c] if side else low[c]
-                _sweep(edge, over, ends[side], sums, covariance, links[side], side, c, stop, hats[0], rows, state)
+                _sweep(
+                    edge, over, ends[side], sums, covariance, links[side], side, c, stop, hats[0], rows, state
+                )
 
 
 @kernel
@@ -279,7 +281,7 @@ def _sweep(
     rows: Floats,
     state: Floats,
 ) -> None:
-    """Write the states of all segments between a cut and ``stop``; the last of the rows is what is reached."""
+    """Write the states of all segments between a cut and ``stop``; the last row is what is reached."""
     most = over.shape[1]
     s = cut - 1 + side
     while True:

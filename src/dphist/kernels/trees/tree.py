@@ -79,7 +79,9 @@ def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
     lo, hi, parent = (np.full(left.size, start, np.int64) for start in (0, 1, -1))
     leaf = np.empty((left.size + 1) // 2, np.int64)
     _spans(left, lo, hi, parent, leaf)
-    return _fixed(lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching)
+    return _fixed(
+        lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching
+    )
 
 
 def _fixed(
@@ -146,7 +148,7 @@ def _grow(
     height: Bytes,
     leaf: Ints,
 ) -> bool:
-    """Fill in a tree, given zeros and, for what is measured, ones; return whether the groups are its nodes."""
+    """Fill in a tree, given zeros and, where measured, ones; return whether the groups are its nodes."""
     k = starts.size - 1
     n = starts[k]
     hi[0] = k
@@ -295,14 +297,12 @@ def combined(own: float, below: float) -> float:
 
 
 @kernel
-def _fit(
-    left: Ints, lo: Ints, y: Floats, var: Floats, z: Floats, v: Floats, free: Floats, x: Floats
-) -> None:
+def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, z: Floats, v: Floats, free: Floats, x: Floats) -> None:
     """Fit bottom-up from each subtree alone, then hand every node's correction down to its children.
 
     ``free`` counts the leaves below a node that nothing up to and including it has measured. A gap there is
-    theirs to fill, for it fits nothing else better; that is the solution of least norm. It is 0 at first; what
-    ``z``, ``v`` and ``x`` hold does not matter.
+    theirs to fill, for it fits nothing else better; that is the solution of least norm. It is 0 at first;
+    what ``z``, ``v`` and ``x`` hold does not matter.
     """
     nodes = left.size
     for q in range(nodes - 1, -1, -1):

@@ -9,8 +9,6 @@ inside a group lies in its leaf.
 
 from __future__ import annotations
 
-import numpy as np
-
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.budget import (
