@@ -97,8 +97,7 @@ def _all_intervals(x: Ints, draw: Draw, center: Center, constant: int, grid: int
     """Try every interval, some rows of noise at a time: O(n^2) time, O(n) memory."""
     from dphist.kernels.partition import costs, deviations, l1_search
 
-    x = deviations.row_of_counts(x)
-    n = x.size
+    x, n = deviations.row_of_counts(x), x.size
     values, rank = deviations.ranks(x)
     best, back, entry, lists = l1_search.search_start(rank, values.size)
     # Sizes of one D_b stand together, as it never falls: one draw for each such run of sizes.
