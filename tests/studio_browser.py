@@ -102,7 +102,7 @@ class Tab:
         options = {"viewport": viewport or WIDE, "reduced_motion": "reduce", "accept_downloads": True}
         self.context = browser.new_context(**options | context)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(30_000)
         self.faults, self.sent, self.refused, self.open, self.most = [], [], [], set(), 0
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda box: (self.faults.append(f"dialog {box.message}"), box.dismiss()))

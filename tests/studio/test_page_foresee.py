@@ -110,6 +110,19 @@ def test_a_hundred_rapid_changes_leave_nothing_running(browser, office, studio):
         assert one.running("foresee") == []
 
 
+def test_a_field_that_has_the_focus_and_is_not_typed_in_follows_the_others(browser, office, studio):
+    office.plan("follows")
+    with tab(browser, studio) as one:
+        at_publish(one, "follows").go("foresee")
+        error_of(one)
+        one.page.fill("#err", "20")
+        one.page.keyboard.press("Tab")  # to the epsilon
+        one.page.wait_for_selector("#budget >> text=/ε 0.[^5]/")
+        shown = one.page.input_value("#eps")
+        assert shown in one.text("#budget")
+        assert shown != "0.5"
+
+
 def test_the_dot_of_the_plan_and_the_range_move_by_keys(browser, office, studio):
     office.plan("dot")
     with tab(browser, studio) as one:

@@ -1,5 +1,6 @@
 """What the page foresees is what the shell foresees, part by part; nobody works on old questions."""
 
+import itertools
 import json
 import math
 import threading
@@ -375,6 +376,24 @@ class TestOtherKinds:
         found = page.lines("foresee", ASKED | {"plan": plan, "histogram": "h"}, sequence=1)
         assert found[-1]["part"] == "end", found[-1]
         assert parts(found)["error"]["error"] > 0 and len(parts(found)["outcomes"]["outcomes"]) == 12
+
+    def test_groups_have_a_curve_and_an_error_its_price(self, page):
+        one = {"column": "age", "integers": [0, 5], "by": "kind", "groups": ["a", "b"], "method": "identity"}
+        asked = ASKED | {"plan": {"epsilon": "1", "histograms": {"h": one}}, "histogram": "h"}
+        found = parts(page.lines("foresee", asked, sequence=1))
+        points = found["curve"]["points"]
+        assert found["curve"]["method"] == "identity" and [e for e, _ in points] == [0.1, 1 / 3, 1, 3, 10]
+        assert dict(map(tuple, points))[1] == pytest.approx(found["error"]["error"])
+        assert all(a > b for (_, a), (_, b) in itertools.pairwise(points))
+        dear = page.ask("target", asked, error=points[2][1] / 2)
+        assert 1.5 < Fraction(dear["epsilon"]) < 2.5 and dear["error"] <= points[2][1] / 2
+        shell = advise(
+            library.Integers(0, 5), records=5000, error=points[2][1] / 2, like="smooth", methods=["identity"],
+            by="kind", groups=["a", "b"],
+        )  # fmt: skip
+        assert Fraction(dear["epsilon"]) == plan_epsilon(shell.rows[0].epsilon, Fraction(1))
+        for bad in (0, "x", 1e-9):
+            assert page.refused("target", asked, error=bad, status=400)
 
 
 class TestTurns:

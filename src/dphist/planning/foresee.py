@@ -24,6 +24,7 @@ from dphist.planning.advise import (
     MOST,
     SLOW,
     Expected,
+    advise,
     check_target,
     expected_row,
     read_epsilon,
@@ -33,6 +34,7 @@ from dphist.planning.advise import (
     suitable,
 )
 from dphist.planning.grouped import GroupedPlan
+from dphist.planning.grouped_advice import GroupedAdvice
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, preview, short
 from dphist.planning.publication import Publication
@@ -283,6 +285,28 @@ class Foresight:
         change = _merged(axis, first, last)
         remedy = f"Make {names[first]} to {names[last - 1]} one bin" if change else ""
         return Warned("small_bins", message, remedy, change)
+
+
+def advise_plan(plan: GroupedPlan, *, records: float, like: str, **asked: Any) -> GroupedAdvice:
+    """Return what `advise` says of the method of a plan by group, at the lowest level.
+
+    Args:
+        asked: the epsilon, or the error, and who is told of the progress.
+    """
+    return advise(
+        plan.domain,
+        by=plan.by,
+        groups=plan.groups,
+        group_other=plan.group_other,
+        importances=plan.importances,
+        at=plan.hierarchy.names[-1],
+        workload=plan.workload,
+        methods=[plan.pipeline],
+        max_contributions=plan.max_contributions,
+        records=records,
+        like=like,
+        **asked,
+    )
 
 
 def no_method(best: float, answer: float) -> Warned | None:

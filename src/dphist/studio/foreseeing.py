@@ -16,7 +16,7 @@ import numpy as np
 from dphist.errors import DataError, UsageError
 from dphist.planning import shapes
 from dphist.planning.advise import Expected
-from dphist.planning.foresee import Foresight, Warned, even_shares, no_method, plan_epsilon
+from dphist.planning.foresee import Foresight, Warned, advise_plan, even_shares, no_method, plan_epsilon
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, pattern
@@ -155,16 +155,17 @@ class Foreseeing:
         """Return the epsilon of the plan at which one of its histograms has an error."""
         made = self.plans.of(asked)
         plan = _histogram(made, asked)
-        if isinstance(plan, GroupedPlan):
-            raise UsageError(
-                "an error is asked for of a histogram without groups; of groups try some epsilons."
-            )
         error = asked.get("error")
         if isinstance(error, bool) or not isinstance(error, int | float | str):
             raise UsageError('error must be a number of records, or a part such as "2%".')
-        found = self._foresight(made, asked, plan)
-        epsilon, reached = found.epsilon_for(error)
-        found.save()
+        if isinstance(plan, GroupedPlan):
+            like = _named_shape(self._look(asked, plan))
+            row = advise_plan(plan, records=_records(asked), like=like, error=error).rows[0]
+            epsilon, reached = row.epsilon, row.error
+        else:
+            found = self._foresight(made, asked, plan)
+            epsilon, reached = found.epsilon_for(error)
+            found.save()
         share = made.publication.shares[asked["histogram"]]
         whole = plan_epsilon(epsilon, share)
         return {
@@ -172,7 +173,7 @@ class Foreseeing:
             "epsilon": exact(whole),
             "histogram_epsilon": exact(whole * share),
             "error": reached,
-            "method": found.method,
+            "method": plan.pipeline.name,
         }
 
     def shares(self, asked: Asked) -> dict[str, Any]:
@@ -193,7 +194,7 @@ class Foreseeing:
                 asked.check()
                 yield self._odds(asked.made.publication)
                 if isinstance(asked.plan, GroupedPlan):
-                    yield from _by_group(asked.plan, asked.records, asked.look, asked.about)
+                    yield from _by_group(asked, asked.plan)
                 else:
                     yield from self._one(asked)
             finally:
@@ -425,12 +426,15 @@ def _advice(found: Foresight, compared: dict[str, float]) -> dict[str, Any]:
     return {"part": "advice", "method": best, "ratio": number(1 / least) if least else None, "words": words}
 
 
-def _by_group(
-    plan: GroupedPlan, records: float, look: Pattern | None, about: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _named_shape(look: Pattern | None) -> str:
     if look is not None and look.counts is not None:
         raise UsageError("of a histogram by group the shape is named.")
-    found = plan.preview(records=round(records), like="smooth" if look is None else look.name)
+    return "smooth" if look is None else look.name
+
+
+def _by_group(asked: Question, plan: GroupedPlan) -> Iterator[dict[str, Any]]:
+    records, like = asked.records, _named_shape(asked.look)
+    found = plan.preview(records=round(records), like=like)
     answer = plan.queries.mean_answer(records) / len(plan.hierarchy.leaves)
     levels = [
         {
@@ -442,6 +446,13 @@ def _by_group(
         for row in found.levels
     ]
     measured = {"measure": "root mean square", "levels": levels}
-    yield _error(plan, about, found.levels[-1].error, answer, final=True) | measured
+    yield _error(plan, asked.about, found.levels[-1].error, answer, final=True) | measured
     yield _outcomes(found[found.hierarchy.leaves[0]]) | {"group": found.hierarchy.leaves[0]}
     yield _warnings([])
+    method = plan.pipeline.name
+    yield {"part": "progress", "done": 0, "of": 1, "words": method}
+    told = advise_plan(
+        plan, records=records, like=like, epsilon=plan.budget, progress=lambda _: asked.check()
+    )
+    points = [list(point) for point in told.curves[plan.hierarchy.names[-1]]]
+    yield {"part": "curve", "method": method, "points": points, "intervals": told.best.intervals}

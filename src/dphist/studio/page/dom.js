@@ -11,7 +11,7 @@ const build = (node, [first, ...rest]) => {
     if (!real(value) && !(name === 'value' && value === '')) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else if (name === 'css') for (const key in value) node.style.setProperty(key, value[key]);
-    else if (name === 'value' && node.tagName !== 'OPTION') node.value = value;
+    else if (name === 'value' && node.tagName !== 'OPTION') node.given = node.value = value;
     else node.setAttribute(name === 'aria' ? 'aria-label' : name === 'k' ? 'data-k' : name, value === true ? '' : value);
   }
   node.append(...[isProps(first) ? [] : [first], rest].flat(Infinity).filter(real));
@@ -68,7 +68,7 @@ export const swap = (node, draw, ...children) => {
   const now = was?.dataset.k && $$('[data-k]', node).find(one => one.dataset.k === was.dataset.k);
   if (!now) return;
   now.focus({ preventScroll: true });
-  if (!now.matches('input:not([type=range]),textarea')) return;
+  if (!now.matches('input:not([type=range]),textarea') || was.value === was.given) return;
   now.value = was.value;
   now.setSelectionRange?.(was.selectionStart, was.selectionEnd);
 };
