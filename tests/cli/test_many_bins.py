@@ -25,6 +25,8 @@ def test_hosts_are_listed_and_asked(flows):
     assert dphist("query", "hosts.json", "10.0.0.0").stdout.startswith("200 (200 to 200")
     absent = dphist("query", "hosts.json", "10.9.0.0").stdout
     assert absent == "not listed: below the threshold of 1; its count is at most 0 with 95 %\n"
+    assert dphist("publish", "flows.csv", *hosts, *SURE, "--out", "hosts.parquet").stdout
+    assert dphist("query", "hosts.parquet", "10.0.0.0").stdout.startswith("200 (200 to 200")
     asked = json.loads(dphist("query", "hosts.json", "10.0.0.0/24", "--json").stdout)
     assert asked["value"] == 1400 and asked["low"] is None
     assert (flows / "hosts.png").stat().st_size > 1000
@@ -80,7 +82,7 @@ def test_keys_are_hashed_and_asked(flows):
         (("--hashed", "x"), "--hashed needs a whole number"),
         (("--salt", "x", "--integers", "0", "9"), "--salt goes with --hashed"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "hb"), "listed for single bins"),
-        (("--addresses", "0.0.0.0/0", "--prefix", "32", "--out", "x.parquet"), ".json"),
+        (("--addresses", "0.0.0.0/0", "--prefix", "32", "--out", "x.txt"), ".json"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "listed:threshold=1"), "fit into memory"),
     ],
 )

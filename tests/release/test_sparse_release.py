@@ -81,12 +81,49 @@ def test_files_keep_every_number(tmp_path, ranges, listed):
     small = made(Domain((Integers(0, 2**40),)), [5], [90])
     assert all(isinstance(s, int) for s in small.to_dict()["groups"]["starts"])
     with pytest.raises(OutputError, match=r"\.json"):
-        ranges.save(tmp_path / "x.parquet")
+        ranges.save(tmp_path / "x.txt")
     with pytest.raises(ReleaseFileError, match="number for each"):
         dphist.release.load_one(tmp_path / "True.json")
     damaged = ranges.to_dict() | {"groups": {"starts": ["0", "5"]}}
     with pytest.raises(ReleaseFileError, match="damaged"):
         dphist.SparseRelease.from_dict(damaged)
+
+
+def test_parquet_holds_a_row_for_each_group(tmp_path, ranges, listed):
+    import pyarrow.parquet as pq
+
+    grid = Domain((Integers(0, 2**14), Integers(0, 2**14)))
+    squares = made(grid, [5, 70_000], [900, 800], "dawa2")
+    assert squares.along_curve
+    for i, release in enumerate((ranges, listed, squares)):
+        path = release.save(tmp_path / f"{i}.parquet")
+        again = dphist.load(path)
+        assert again == release
+        assert again.groups.starts.tolist() == release.groups.starts.tolist()
+        assert pq.read_table(path).num_rows == release.groups.k
+    table = pq.read_table(tmp_path / "1.parquet").to_pydict()
+    kept = [i for i, is_listed in enumerate(table["listed"]) if is_listed]
+    assert [table["start"][i] for i in kept] == CELLS
+    assert [table["first"][i] for i in kept] == [WIDE.axis.name(bin) for bin in CELLS]
+    assert [table["value"][i] for i in kept] == TALLIES
+
+
+@pytest.mark.parametrize("change", ["DROP", "raw::VARCHAR", "start + 7"])
+def test_damaged_parquet_is_refused(tmp_path, ranges, change):
+    import duckdb
+
+    path, other = ranges.save(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")
+    with duckdb.connect() as db:
+        [(head,)] = db.execute("SELECT value FROM parquet_kv_metadata(?)", [str(path)]).fetchall()
+        columns = {"DROP": '* EXCLUDE ("end")', "raw::VARCHAR": "* REPLACE (raw::VARCHAR AS raw)"}
+        chosen = columns.get(change, '* REPLACE (IF("start" = 3, 2, "start") AS "start")')
+        db.execute(
+            f"COPY (SELECT {chosen} FROM read_parquet('{path}')) TO '{other}' "
+            "(FORMAT parquet, KV_METADATA {dphist: ?})",
+            [head.decode()],
+        )
+    with pytest.raises(ReleaseFileError, match="damaged"):
+        dphist.load(other)
 
 
 def test_what_would_write_out_every_bin_is_refused_politely(ranges):

@@ -149,13 +149,9 @@ def _default_name(plan: Plan) -> str:
 
 def _check_room(plan: Plan, target: Path, *, as_json: bool) -> None:
     """Refuse a format or a disk that all groups do not fit in, before anything is charged."""
-    from dphist.methods.sparse import SparsePipeline
     from dphist.planning.grouped import GroupedPlan
     from dphist.release.grouped_files import bytes_at_most, refuse_too_many
-    from dphist.release.sparse_files import no_format
 
-    if isinstance(plan.pipeline, SparsePipeline) and target.suffix.lower() not in (".json", ".csv"):
-        raise no_format(target)
     if isinstance(plan, GroupedPlan):
         ending = target.suffix.lower()
         for each in (ending, ".json") if as_json else (ending,):

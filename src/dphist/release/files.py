@@ -172,7 +172,7 @@ def _writer(release: Release, target: Path) -> Callable[[Path], object]:
         text = sealed(document(release))
         return lambda file: file.write_text(text, encoding="utf-8")
     if ending == ".parquet":
-        return lambda file: _write_parquet(release, file)
+        return lambda file: write_parquet(columns(release), header(release), file)
     if ending == ".csv":
         return lambda file: _write_csv(release, file)
     raise no_format(target)
@@ -587,28 +587,28 @@ def cells(column: NDArray[Any]) -> list[Any]:
     return ["" if math.isnan(v) else v if math.isinf(v) else number for v, number in both]
 
 
-def _write_parquet(release: Release, file: Path) -> None:
+def write_parquet(columns: Columns, head: dict[str, Any], file: Path) -> None:
+    """Write columns as Parquet, with the document of a release without its values in the footer."""
     import duckdb
 
     table = {
         name: np.array([str(v).encode("utf-8", "backslashreplace").decode() for v in column], dtype=object)
         if column.dtype == object
         else column
-        for name, column in columns(release).items()
+        for name, column in columns.items()
     }
-    head = written(header(release))
     try:
         with duckdb.connect() as db:
             db.register("bins", table)
             db.execute(
                 f"COPY (FROM bins) TO ? (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{PARQUET_KEY}: ?}})",
-                [str(file), head],
+                [str(file), written(head)],
             )
     except duckdb.Error as error:
         raise OSError(errno.EIO, str(error).splitlines()[0]) from error
 
 
-def _read_parquet(file: Path) -> Release | GroupedRelease:
+def _read_parquet(file: Path) -> Release | GroupedRelease | SparseRelease:
     import duckdb
 
     described, rows, types = _parquet_header(file)
@@ -616,6 +616,10 @@ def _read_parquet(file: Path) -> Release | GroupedRelease:
         from dphist.release.grouped_files import open_parquet
 
         return open_parquet(file, described, rows)
+    if isinstance(described, dict) and version_of(described, repr(file.name)) == SPARSE:
+        from dphist.release import sparse_files
+
+        return sparse_files.read_parquet(file, described, rows, types)
     if isinstance(described, dict) and described.get("format") == FORMAT:
         # A small file may stand for billions of rows: nothing is read before their number is right.
         n = _bins(described)
@@ -662,7 +666,7 @@ def _parquet_header(file: Path) -> tuple[object, int, list[Any]]:
             ).fetchall()
             rows = db.execute("SELECT num_rows FROM parquet_file_metadata(?)", [name]).fetchall()
             types = db.execute(
-                "SELECT type FROM parquet_schema(?) WHERE name IN ('raw', 'value')", [name]
+                "SELECT type FROM parquet_schema(?) WHERE name IN ('start', 'raw', 'value')", [name]
             ).fetchall()
     except duckdb.Error as error:
         raise damaged(file, error) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
 from dphist.domain import MAX_BINS, Categories, Domain, Integers, Labelled, Variable, curve
@@ -335,7 +336,7 @@ or take to_pandas(), which has one row per group.
             raise UsageError(
                 "the intervals hold for each bin on its own; the description says what holds for all."
             )
-        low, high = self._piece_ends(level)
+        low, high = self.group_intervals(level=level)
         low = np.where(self._areas > 1, 0.0, low)
         shape = self.domain.shape
         return self._spread(low).reshape(shape), self._spread(high).reshape(shape)
@@ -372,7 +373,7 @@ or take to_pandas(), which has one row per group.
         >>> list(hosts.columns())
         ['bin', 'value', 'raw', 'low', 'high']
         """
-        low, high = self._piece_ends(level)
+        low, high = self.group_intervals(level=level)
         if self.post != "none":
             low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
         numbers = {"value": self.pieces.presentable, "raw": self.pieces.raw, "low": low, "high": high}
@@ -451,7 +452,7 @@ or take to_pandas(), which has one row per group.
         return read_document(described, "this document")
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write a .json file, which ``dphist.load`` reads, or a .csv file of the table.
+        """Write a .json or .parquet file, which ``dphist.load`` reads, or a .csv file of the table.
 
         >>> dphist.load(hosts.save("hosts.json")) == hosts
         True
@@ -680,7 +681,21 @@ or take to_pandas(), which has one row per group.
         made = {"first": _texts(first), "last": _texts(last), "bins": self._areas[kept].astype(np.int64)}
         return made | {name: column[kept] for name, column in numbers.items()}
 
-    def _piece_ends(self, level: float) -> tuple[Floats, Floats]:
+    @property
+    def is_listed(self) -> NDArray[np.bool_]:
+        """For each group, whether it is a listed bin; none is if the groups cover the domain.
+
+        >>> hosts.is_listed.sum() >= 1, ports.is_listed.any()
+        (np.True_, np.False_)
+        """
+        return np.isfinite(self._scales) & (self.listing is not None)
+
+    def group_intervals(self, *, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of every group's interval; of a gap of a listing, those of each of its bins.
+
+        >>> ports.group_intervals()[0].size == ports.groups.k
+        True
+        """
         low, high = self.pieces.intervals(level=level)
         if self.listing is None:
             return low, high
