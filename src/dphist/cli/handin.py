@@ -31,10 +31,10 @@ def export(
     """
     from dphist.release.export import export as write
     from dphist.release.export import metadata_of
-    from dphist.release.files import load_dense
+    from dphist.release.files import load
     from dphist.reports.published import published
 
-    loaded = load_dense(release)
+    loaded = load(release)
     check_writable(table, TABLES)
     for place in (table, metadata_of(table)):
         _check_place(place, [release], overwrite=overwrite)

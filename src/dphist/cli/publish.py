@@ -86,6 +86,8 @@ def publish(
     belief = {"prior": prior, "public_prior": public_prior}
     plan = make_plan(axes, groups, reading, person, epsilon=epsilon, **choices, **belief)
     say_what_is_short(plan.domain)
+    if plot is not None:
+        refuse_to_draw(plan)
     if plan.budget > api.LARGE_EPSILON:
         say(f"warning: epsilon {amount(plan.budget)} hardly protects a single record. {api.COMMON_EPSILONS}")
     check_format(data, reading.format)
@@ -240,6 +242,16 @@ def _check_looks(looks: options.Looks, plot: Path | None) -> None:
     checked_size(looks.size)
     if plot is None and looks != options.Looks():
         raise UsageError("--title, --xlabel, --ylabel and --size are of a picture: add --plot FILE.")
+
+
+def refuse_to_draw(plan: Plan) -> None:
+    """Refuse a picture that no release of this plan has."""
+    from dphist.methods.sparse import SparsePipeline
+    from dphist.steps.estimate import Listed
+
+    grid = isinstance(plan.pipeline, SparsePipeline) and len(plan.domain.axes) == 2
+    if grid and not isinstance(plan.pipeline.estimate, Listed):
+        raise UsageError("groups of a grid of very many bins are not drawn; leave --plot out.")
 
 
 def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool, looks: options.Looks) -> bool:

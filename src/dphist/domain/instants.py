@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
@@ -289,7 +290,11 @@ class Instants:
     def moments(self) -> list[str]:
         """Return what the clock shows at the edges: dates, if days or longer steps begin at midnight."""
         refuse_to_list(self.n)
-        return self._written([self._tick(i) for i in range(self.n + 1)])
+        return self.edge_names(range(self.n + 1))
+
+    def edge_names(self, which: Iterable[int]) -> list[str]:
+        """Return what the clock shows at some edges, all written alike."""
+        return self._written([self._tick(i) for i in which])
 
     def seconds(self, i: int) -> float:
         """Return one edge in seconds since 1970."""

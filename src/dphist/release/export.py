@@ -26,6 +26,7 @@ from dphist.errors import OutputError, ReleaseFileError
 from dphist.release import files, show, words, xlsx
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
+from dphist.release.sparse import SparseRelease
 from dphist.uncertainty import noise_law
 
 ENDINGS = (".csv", ".xlsx", ".parquet")
@@ -105,6 +106,8 @@ def columns_of(release: words.AnyRelease, *, level: float) -> show.Columns:
         from dphist.release.grouped_show import columns
 
         found = columns(release, level=level)
+    elif isinstance(release, SparseRelease):
+        found = release.columns(level=level)
     else:
         found = show.columns(release, level=level)
     value, raw, low, high = (found.pop(name) for name in ("value", "raw", "low", "high"))
@@ -136,6 +139,10 @@ def describe(name: str, level: float) -> str:
         "from": "Where the bin begins; this point belongs to it.",
         "to": "Where the bin ends; this point belongs to the next bin, except for the last one.",
         "label": "The label that was counted.",
+        "bin": "The bin that is listed.",
+        "first": "The first bin of the group.",
+        "last": "The last bin of the group, which belongs to it.",
+        "bins": "How many bins the group has; the estimate is of all of them together.",
         "level": "The level of the groups.",
         "group": "The label of the group.",
         "parent": "The group above it, if there is one.",
@@ -244,7 +251,7 @@ def _put_beside(
 
 def document(release: words.AnyRelease) -> dict[str, Any] | None:
     """Return the release as a document; None if it is too large for one."""
-    if isinstance(release, Release):
+    if isinstance(release, Release | SparseRelease):
         return release.to_dict()
     from dphist.release import grouped_files
 
@@ -329,14 +336,14 @@ def read_note(note: Mapping[str, Any], metadata: Path) -> words.AnyRelease:
     if isinstance(document, Mapping):
         if files.seal_of(document) != note.get("sha256"):
             raise _altered(name)
-        return files.dense(files.from_document(document, name), name)
+        return files.from_document(document, name)
     file = note.get("file")
     apart = metadata.parent / str(file)
     if not isinstance(file, str) or Path(file).name != file or not apart.is_file():
         raise ReleaseFileError(f"{name} names a release file that is not beside it; export the table again.")
     if _sum_of_file(apart) != note.get("sha256"):
         raise _altered(repr(apart.name))
-    return files.load_dense(apart)
+    return files.load(apart)
 
 
 def _altered(name: str) -> ReleaseFileError:

@@ -194,7 +194,7 @@ def dense(release: Release | GroupedRelease | SparseRelease, name: str) -> Relea
         return release
     raise ReleaseFileError(
         f"{name} is about {release.domain.n:,} bins, and this needs a number for each: ask it with dphist "
-        "query, or publish wider bins."
+        "query, look at it with dphist plot or report, or publish wider bins."
     )
 
 

@@ -20,6 +20,7 @@ from dphist.release.release import Release
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
     from dphist.release.grouped import GroupedRelease
+    from dphist.release.sparse import SparseRelease
 
 Columns = dict[str, NDArray[Any]]
 SQL_WORDS = {"CASE", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "NOT", "IS", "IN", "NULL", "LIKE", "BETWEEN"}
@@ -121,7 +122,7 @@ def to_frame(release: Release | GroupedRelease, table: Columns, library: str) ->
     return made
 
 
-def stamps(release: Release | GroupedRelease) -> dict[str, str]:
+def stamps(release: Release | GroupedRelease | SparseRelease) -> dict[str, str]:
     """Return the metadata of a table: above all whether it is private."""
     return {
         "simulated": "yes: not private" if release.simulated else "no",
@@ -171,7 +172,7 @@ def _boost_axis(kinds: Any, axis: Axis) -> Any:
     return kinds.Variable(axis.edges, **closed)
 
 
-def not_journaled(release: Release | GroupedRelease) -> bool:
+def not_journaled(release: Release | GroupedRelease | SparseRelease) -> bool:
     """Return whether no durable ledger was charged for this release."""
     return release.provenance.get("journaled") is False
 
@@ -181,16 +182,20 @@ def short_id(identifier: str) -> str:
     return identifier[:8]
 
 
-def one_line(release: Release) -> str:
+def one_line(release: Release | SparseRelease) -> str:
     """Return the release in one line."""
     stamp = ", SIMULATED" if release.simulated else ", not journaled" if not_journaled(release) else ""
     if release.id is not None and not not_journaled(release):
         stamp += f", id={short_id(release.id)}"
-    bins = " x ".join(str(n) for n in release.domain.shape)
-    unit = " ".join(release.unit.split())
-    return (
-        f"Release({release.method!r}, {bins} bins, epsilon={decimal(release.epsilon)}, unit={unit!r}{stamp})"
-    )
+    unit, name = " ".join(release.unit.split()), type(release).__name__
+    about = f"{release.method!r}, {_size(release)} bins, epsilon={decimal(release.epsilon)}"
+    return f"{name}({about}, unit={unit!r}{stamp})"
+
+
+def _size(release: Release | SparseRelease) -> str:
+    """Return how many bins there are along each axis; very many with commas."""
+    form = "d" if isinstance(release, Release) else ",d"
+    return " x ".join(f"{n:{form}}" for n in release.domain.shape)
 
 
 @dataclass(frozen=True)
@@ -296,15 +301,15 @@ def plain_name(column: str) -> str:
     return name if named and (len(words) == 1 or not SQL_WORDS & words) else ""
 
 
-def facts(release: Release) -> list[tuple[str, str]]:
+def facts(release: Release | SparseRelease) -> list[tuple[str, str]]:
     """Return the release's main facts as names and texts."""
     known = [
         ("method", release.method),
-        ("bins", " x ".join(str(n) for n in release.domain.shape)),
+        ("bins", _size(release)),
         ("epsilon", decimal(release.epsilon)),
         ("protects", f"{release.unit} (sensitivity {release.sensitivity})"),
         ("values", release.post if release.post != "none" else "as estimated"),
-        ("error", release.error.description),
+        ("error", release.error.description if isinstance(release, Release) else release.description),
         *([("accuracy", release.error.accuracy)] if release.error.accuracy else []),
         *([("bounding", release.bounding)] if release.bounding else []),
         ("created", release.created),
@@ -330,7 +335,7 @@ border-bottom:1px solid rgba(127,127,127,.3)}
 MOST_ROWS = 200  # of a card's table; the whole table is in to_pandas() and in the files
 
 
-def page(release: Release) -> str:
+def page(release: Release | SparseRelease) -> str:
     """Return a card for notebooks: picture, table and facts, in HTML without scripts; all text is escaped."""
     from dphist.charts.picture import svg_or_nothing
 
@@ -340,29 +345,38 @@ def page(release: Release) -> str:
     picture = f"<div>{svg}</div>" if (svg := svg_or_nothing(release.plot)) else ""
     stamp = "<p><strong>SIMULATED: not private.</strong></p>" if release.simulated else ""
     bins = f"<div class='bins'>{_table(release)}</div>"
-    bins = f"<details open><summary>Values and 95 % intervals</summary>{bins}</details>"
+    named = ""
+    if not isinstance(release, Release) and release.listing is not None:
+        named = " of bins that were named before the list was seen"
+    bins = f"<details open><summary>Values and 95 % intervals{named}</summary>{bins}</details>"
     about = f"<details><summary>{html.escape(one_line(release))}</summary><table>{known}</table></details>"
     return f"<div class='dphist-card'>{CARD}{stamp}{picture}{bins}{about}</div>"
 
 
-def _table(release: Release) -> str:
-    """Return the first bins, their values and intervals, as an HTML table."""
-    table = columns(release)
+def _table(release: Release | SparseRelease) -> str:
+    """Return the first bins, their values and intervals, as an HTML table; of very many, the largest."""
+    table = columns(release) if isinstance(release, Release) else _largest(release.columns())
     numbers = ("value", "low", "high")
     names = [name for name in table if name not in (*numbers, "raw")] + list(numbers)
     head = "".join(f"<th{_right(name)}>{html.escape(name.replace('_', ' '))}</th>" for name in names)
-    shown = min(release.domain.n, MOST_ROWS)
+    many = table["value"].size
+    shown = min(many, MOST_ROWS)
     cells = [
         [f"<td{_right(name)}>{html.escape(_cell(x))}</td>" for x in table[name][:shown]] for name in names
     ]
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*cells, strict=True))
-    more = release.domain.n - shown
-    rest = f"<p>{more:,} more bins are in <code>to_pandas()</code>.</p>" if more else ""
+    what = "bins" if isinstance(release, Release) or release.listing is not None else "groups of bins"
+    rest = f"<p>{many - shown:,} more {what} are in <code>to_pandas()</code>.</p>" if many > shown else ""
     return f"<table><tr>{head}</tr>{rows}</table>{rest}"
 
 
+def _largest(table: Columns) -> Columns:
+    order = np.argsort(-table["value"], kind="stable")
+    return {name: column[order] for name, column in table.items()}
+
+
 def _right(name: str) -> str:
-    return "" if "label" in name else " class='number'"
+    return "" if "label" in name or name in ("bin", "first", "last") else " class='number'"
 
 
 def _cell(entry: Any) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
-from dphist.domain import MAX_BINS, Categories, Domain, Integers, Labelled, Variable, curve
+from dphist.domain import MAX_BINS, Categories, Domain, Instants, Integers, Labelled, Variable, curve
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import UsageError
 from dphist.release import answers, keys
@@ -484,14 +484,30 @@ or take to_pandas(), which has one row per group.
             log: draw the counts on a logarithmic axis.
             overwrite: replace an existing file.
         """
-        drawn = self._largest() if self.listing is not None else self._windows(zoom)
         looks: dict[str, Any] = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "size": size}
-        return drawn.plot(path, log=log, overwrite=overwrite, **looks)
+        return self.drawn(zoom=zoom).plot(path, log=log, overwrite=overwrite, **looks)
+
+    def drawn(self, *, zoom: Sequence[Any] | None = None) -> Release:
+        """Return what ``plot`` draws, as a release of few bins: the largest of a listing, or equal windows.
+
+        >>> ports.drawn(zoom=(0, 1024)).domain.n
+        64
+        """
+        if self.listing is not None:
+            return self._largest()
+        if not self.has_picture:
+            raise UsageError("groups of a grid of very many bins are not drawn; ask sum((x0, x1), (y0, y1)).")
+        return self._windows(zoom)
+
+    @property
+    def has_picture(self) -> bool:
+        """Whether there is something to draw: a listed bin, or groups along a line."""
+        return bool(self._listed.size) if self.listing is not None else len(self.domain.axes) == 1
 
     def _largest(self) -> Release:
         """Return the largest listed bins as a release of their own, for a picture."""
         at = self._listed
-        if not at.size:
+        if not self.has_picture:
             raise UsageError("no bin is listed: there is nothing to draw.")
         largest = at[np.sort(np.lexsort((at, -self.pieces.raw[at]))[:_LARGEST])]
         names = keys.bin_names(self.domain, self.groups.starts[:-1][largest].tolist())
@@ -509,6 +525,8 @@ or take to_pandas(), which has one row per group.
         sums = np.array([self._sum([run]) for run in pairwise(edges)])
         if isinstance(axis, Integers):
             shown: Any = Variable(np.array([axis.low + edge for edge in edges], dtype=np.float64))
+        elif isinstance(axis, Instants):
+            shown = Categories(tuple(axis.edge_names(edges[:-1])))
         else:
             shown = Categories(tuple(keys.bin_names(self.domain, edges[:-1])))
         error = Unknown("the windows of a picture cut groups; ask sum(...) for intervals")
@@ -516,14 +534,14 @@ or take to_pandas(), which has one row per group.
         return replace(self.pieces, domain=Domain((shown,)), raw=sums, groups=alone, error=error)
 
     def __repr__(self) -> str:
-        from dphist.release.show import decimal, not_journaled, short_id
+        from dphist.release.show import one_line
 
-        stamp = ", SIMULATED" if self.simulated else ", not journaled" if not_journaled(self.pieces) else ""
-        if self.id is not None and not not_journaled(self.pieces):
-            stamp += f", id={short_id(self.id)}"
-        bins = " x ".join(f"{n:,}" for n in self.domain.shape)
-        about = f"{self.method!r}, {bins} bins, epsilon={decimal(self.epsilon)}"
-        return f"SparseRelease({about}, unit={' '.join(self.unit.split())!r}{stamp})"
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        from dphist.release.show import page
+
+        return page(self)
 
     # ---- inside -------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from dphist.domain.declare import EVERY
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
 from dphist.release.show import NOT_JOURNALED, decimal, not_journaled, plain_name, short_id
+from dphist.release.sparse import SparseRelease
 
-AnyRelease = Release | GroupedRelease
+AnyRelease = Release | GroupedRelease | SparseRelease
 GUESSES = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))  # how sure somebody is before seeing a release
 UNKNOWN_TO_SOFTWARE = (
     ("collection", "How, when and from whom the records were collected, and with whose consent."),
@@ -99,7 +100,7 @@ def _counted(release: AnyRelease) -> str:
         tree = release.hierarchy
         levels = ", ".join(f"{size:,} of {name}" for name, size in zip(tree.names, tree.sizes, strict=True))
         words += f", for each of the declared groups ({levels})"
-    words += ". All of these were declared before any record was read, and every one of them is published."
+    words += f". All of these were declared before any record was read, and {_published(release)}."
     if source.get("where"):
         words += f" Only records that meet the condition {source['where']} were counted."
     if source.get("outside") == "clip":
@@ -109,11 +110,20 @@ def _counted(release: AnyRelease) -> str:
     return words
 
 
+def _published(release: AnyRelease) -> str:
+    """Return which of the declared bins are published."""
+    if not isinstance(release, SparseRelease):
+        return "every one of them is published"
+    if release.listing is None:
+        return "they are published in groups of neighbours, which were found privately"
+    return f"those whose noisy count reached {release.listing.threshold:,}, a public threshold, are published"
+
+
 def bins_in_words(axis: Axis) -> str:
     """Return how the bins of an axis were declared."""
     n = axis.n
     if isinstance(axis, Addresses):
-        return f"{n:,} prefixes of {axis.prefix} digits in the network {axis.network}"
+        return f"{n:,} prefixes of {axis.prefix} bits in the network {axis.network}"
     if isinstance(axis, Codes):
         return f"{n:,} codes of the form {axis.pattern}"
     if isinstance(axis, Hashed):
@@ -177,8 +187,10 @@ def _mechanism(release: AnyRelease, published: Published | None) -> str:
         "was sampled exactly"
     )
     words += "." if release.simulated else " from the operating system's entropy."
-    error = release.error if isinstance(release, Release) else release.levels[-1].errors[0]
-    if error.total_noise is not None and error.total_noise.law:
+    error = release.levels[-1].errors[0] if isinstance(release, GroupedRelease) else release.error
+    if isinstance(release, SparseRelease) and release.listing is not None:
+        words += f" Every bin has independent noise of scale {release.listing.scale:.6g}."
+    elif error.total_noise is not None and error.total_noise.law:
         words += f" Every measured total has {error.total_noise.law}."
     return f"{words} Epsilon was spent on {_spent(release)}."
 
@@ -191,6 +203,11 @@ def _spent(release: AnyRelease) -> str:
 
 def _made_presentable(release: AnyRelease, published: Published | None) -> str:
     error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
+    if isinstance(release, SparseRelease) and release.listing is not None:
+        return (
+            "The estimates are as measured. Those below the threshold were left out, and are in no sum but "
+            "that of all records. This is post-processing, which costs no epsilon."
+        )
     bias = (
         "The estimates are as measured, and sums should be taken of them: they may be negative or fractional."
     )
@@ -218,6 +235,8 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
 
 
 def _intervals(release: AnyRelease) -> str:
+    if isinstance(release, SparseRelease):
+        return f"Intervals: {release.description}"
     error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
     words = error.description.strip()
     accuracy = f" {error.accuracy}" if isinstance(release, Release) and error.accuracy else ""
@@ -263,6 +282,9 @@ def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]
             "what is true of many people can be learnt of anybody, whether or not they are in the data.",
         ),
     ]
+    if isinstance(release, SparseRelease) and release.listing is not None:
+        curse = "a bin that is picked because it is listed has more noise than others (the winner's curse)."
+        found.insert(0, ("Bins are listed because their noisy counts are high", curse))
     if release.bounding:
         found.insert(0, ("People with many records count less", release.bounding))
     return found

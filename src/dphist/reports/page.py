@@ -13,8 +13,6 @@ from pathlib import Path
 from dphist.errors import OutputError, UsageError
 from dphist.privacy.ledger import Ledger, LedgerLike
 from dphist.release import export, files, words
-from dphist.release.grouped import GroupedRelease
-from dphist.release.release import Release
 from dphist.reports import registry as registries
 from dphist.reports.budget import budgets
 from dphist.reports.published import published
@@ -78,15 +76,15 @@ def _named(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> P
 
 
 def _loaded(releases: Given | Sequence[Given]) -> list[words.AnyRelease]:
-    one = isinstance(releases, Release | GroupedRelease | str | os.PathLike)
+    one = isinstance(releases, words.AnyRelease | str | os.PathLike)
     given: Sequence[Given] = [releases] if one else list(releases)  # type: ignore[list-item, arg-type]
     if not given:
         raise UsageError("there is nothing to report: give at least one release.")
     found: list[words.AnyRelease] = []
     for release in given:
         if isinstance(release, str | os.PathLike):
-            found.append(files.load_dense(release))
-        elif isinstance(release, Release | GroupedRelease):
+            found.append(files.load(release))
+        elif isinstance(release, words.AnyRelease):
             found.append(release)
         else:
             raise UsageError(

@@ -9,7 +9,9 @@ from typing import Any
 from dphist.charts.multiples import MOST_BARS, Panel, multiples_chart
 from dphist.charts.picture import INK, Picture, Spec
 from dphist.release.grouped import GroupedRelease
+from dphist.release.release import Release
 from dphist.release.show import subtitle
+from dphist.release.sparse import SparseRelease
 from dphist.release.words import AnyRelease
 
 WIDE, NARROW = 720, 352  # pixels
@@ -24,15 +26,16 @@ def pictures(release: AnyRelease, *, level: float, name: str) -> tuple[str, str,
     Args:
         name: what the ids inside begin with, so that no two pictures of a page share one.
     """
-    spec = release.plot(level=level).spec
+    drawn = release.drawn() if isinstance(release, SparseRelease) else release
+    spec = drawn.plot(level=level).spec
     return (
         _svg(_fitted(spec, WIDE, 250), f"{name}-wide"),
-        _svg(_fitted(_listed(release, level) or spec, NARROW, 220), f"{name}-thin"),
-        _notes(release, spec, level),
+        _svg(_fitted(_listed(drawn, level) or spec, NARROW, 220), f"{name}-thin"),
+        _notes(drawn, spec, level),
     )
 
 
-def _notes(release: AnyRelease, spec: Spec, level: float) -> str:
+def _notes(release: Release | GroupedRelease, spec: Spec, level: float) -> str:
     """Return what stands below a chart's title, besides what the page says itself."""
     text = " ".join(spec["title"].get("subtitle", []))
     for known in (subtitle(release, level), subtitle(release, None), release.bounding):
@@ -40,7 +43,7 @@ def _notes(release: AnyRelease, spec: Spec, level: float) -> str:
     return " ".join(text.split())
 
 
-def _listed(release: AnyRelease, level: float) -> Spec | None:
+def _listed(release: Release | GroupedRelease, level: float) -> Spec | None:
     """Return a list of bars with flat labels; None if there are no labels, or too many."""
     if isinstance(release, GroupedRelease) or len(release.domain.axes) > 1:
         return None

@@ -19,6 +19,7 @@ from dphist.release import export, files, words
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
 from dphist.release.show import decimal, short_id
+from dphist.release.sparse import SparseRelease
 from dphist.reports.pictures import pictures
 from dphist.reports.tables import Table, ends, number, tables
 
@@ -153,12 +154,13 @@ class Sheet:
         title = words.usual_title(release)
         if many:
             yield f"<h2>{safe(title)}</h2>"
-        wide, thin, notes = pictures(release, level=self.level, name=f"p{i}")
-        yield (
-            f'<figure role="group" aria-label="{safe(title)}; the numbers are in the table below.">'
-            f'<div class="wide">{wide}</div><div class="thin">{thin}</div>'
-            f"<figcaption>{safe(_caption(release, self.level, notes))}</figcaption></figure>"
-        )
+        if not isinstance(release, SparseRelease) or release.has_picture:
+            wide, thin, notes = pictures(release, level=self.level, name=f"p{i}")
+            yield (
+                f'<figure role="group" aria-label="{safe(title)}; the numbers are in the table below.">'
+                f'<div class="wide">{wide}</div><div class="thin">{thin}</div>'
+                f"<figcaption>{safe(_caption(release, self.level, notes))}</figcaption></figure>"
+            )
         yield _tiles(release, self.level)
         for table in tables(release, level=self.level):
             yield _table(table)
@@ -253,6 +255,9 @@ def _caption(release: words.AnyRelease, level: float, notes: str) -> str:
     bound = f" At most {release.sensitivity} records of each are counted." if release.bounding else ""
     if isinstance(release, Release) and len(release.domain.axes) == 2:
         shown = "The colour of a cell says how many records were published for it."
+    elif isinstance(release, SparseRelease):
+        listed, windows = "The largest of the listed bins.", "Published records in equal parts of all bins."
+        shown, notes = windows if release.listing is None else listed, ""
     elif _typical(release, level) is None:
         shown = "Published records, whose error is not known."
     else:
@@ -272,12 +277,18 @@ def _tiles(release: words.AnyRelease, level: float) -> str:
     wide = "not known" if margin is None else f"\N{PLUS-MINUS SIGN} {number(margin)}"
     bound = f"; at most {release.sensitivity} records of each are counted" if release.bounding else ""
     tiles = [
-        (wide, f"records: the {100 * level:g} % interval of a typical bin"),
+        (wide, f"records: the {100 * level:g} % interval of {_typical_one(release)}"),
         (number(total.value), f"records in all ({ends(total.low, total.high)})"),
         (_epsilon(release.epsilon), "for this release"),
         (words.person(release), f"protected{bound}"),
     ]
     return f'<div class="facts">{"".join(f"<div><b>{safe(a)}</b>{safe(b)}</div>" for a, b in tiles)}</div>'
+
+
+def _typical_one(release: words.AnyRelease) -> str:
+    if not isinstance(release, SparseRelease):
+        return "a typical bin"
+    return "a typical group of bins" if release.listing is None else "a bin that was named in advance"
 
 
 def _typical(release: words.AnyRelease, level: float) -> float | None:
@@ -286,6 +297,8 @@ def _typical(release: words.AnyRelease, level: float) -> float | None:
         lowest, many = release.levels[-1], release.hierarchy.sizes[-1]
         some = np.unique(np.linspace(0, many - 1, min(many, _ASKED)).astype(np.int64)).tolist()
         errors = [lowest.error(i) for i in some]
+    elif isinstance(release, SparseRelease) and release.listing is not None:
+        return release.listing.margin(level)
     else:
         errors = [release.error]
     found = [margins for error in errors if (margins := error.bin_margins(level=level)) is not None]
@@ -303,6 +316,8 @@ def _reading(release: words.AnyRelease, level: float) -> str:
         )
     if _typical(release, level) is None:
         return values
+    if isinstance(release, SparseRelease):
+        return f"{values} What the intervals cover is said below."
     return (
         f"{values} Each interval holds on its own, in about {100 * level:g} of 100 releases. To add up bins, "
         "use dphist query: adding the ends of intervals would overstate the error."
@@ -343,9 +358,11 @@ def _losses(releases: Sequence[words.AnyRelease], known: Sequence[Budget]) -> li
 
 def _downloads(release: words.AnyRelease, i: int, level: float) -> Iterator[str]:
     """Yield links to the table and the release inside the page, unless they are very large."""
-    sizes = [release.domain.n] if isinstance(release, Release) else release.hierarchy.sizes
-    bins = 1 if isinstance(release, Release) else release.bins.n
-    document = export.document(release) if sum(sizes) * bins <= _MOST_INSIDE else None
+    if isinstance(release, GroupedRelease):
+        many = sum(release.hierarchy.sizes) * release.bins.n
+    else:
+        many = release.groups.k if isinstance(release, SparseRelease) else release.domain.n
+    document = export.document(release) if many <= _MOST_INSIDE else None
     if document is None:
         return
     text = files.written(document)

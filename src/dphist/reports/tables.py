@@ -13,6 +13,7 @@ from dphist.domain.groups import Floats
 from dphist.release.grouped import GroupedRelease
 from dphist.release.grouped_show import errors
 from dphist.release.release import Estimate, Release
+from dphist.release.sparse import SparseRelease
 from dphist.release.words import AnyRelease, column_names
 
 MOST_ROWS, COARSE_ROWS, MOST_LABELS = 200, 60, 100
@@ -34,6 +35,8 @@ def tables(release: AnyRelease, *, level: float) -> Iterator[Table]:
     """Yield the tables of a release."""
     if isinstance(release, GroupedRelease):
         yield from _of_groups(release, level=level)
+    elif isinstance(release, SparseRelease):
+        yield _of_pieces(release, level=level)
     elif len(release.domain.axes) == 2:
         yield from _of_grid(release, level=level)
     else:
@@ -83,6 +86,36 @@ def _of_line(release: Release, *, level: float) -> Table:
     digits = digits_of(low, high)
     rows = [(names[i], number(values[i], digits), ends(low[i], high[i], digits)) for i in which]
     return Table("Published values", (_named(release, 0), "records", _percent(level)), rows, note)
+
+
+def _of_pieces(release: SparseRelease, *, level: float) -> Table:
+    """Return the largest listed bins, or the largest groups of bins."""
+    table, listing = release.columns(level=level), release.listing
+    values, low, high = table["value"], table["low"], table["high"]
+    largest = np.argsort(-values, kind="stable")[:MOST_LABELS].tolist()
+    digits, many = digits_of(low, high), values.size
+    what = "groups" if listing is None else "listed bins"
+    note = "" if many <= MOST_LABELS else f"The {MOST_LABELS} largest of {many:,} {what}. "
+    if listing is None:
+        sides = ("first bin", "last bin", "bins", "records", _percent(level))
+        groups = [
+            (
+                *(str(table[name][i]) for name in ("first", "last")),
+                f"{table['bins'][i]:,}",
+                number(values[i], digits),
+                ends(low[i], high[i], digits),
+            )
+            for i in largest
+        ]
+        return Table("Published groups", sides, groups, note)
+    off = listing.all_listed(level) - 1
+    header = ("bin", "records", f"at least ({100 * level:g} %, all at once)")
+    rows = [
+        (str(table["bin"][i]), number(values[i]), number(max(table["raw"][i] - off, 0.0))) for i in largest
+    ]
+    why = "These bins are shown because they are listed, so that what holds for all at once is said."
+    note += why if rows else "No noisy count reached the threshold."
+    return Table("Listed bins", header, rows, note)
 
 
 def _each(n: int) -> int:

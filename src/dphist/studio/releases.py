@@ -66,7 +66,9 @@ def flag(asked: Asked, name: str) -> bool:
 class Releases:
     """The releases in a folder; those that were opened last are kept in memory."""
 
-    def __init__(self, places: Places, published: Callable[[AnyRelease], words.Published | None]) -> None:
+    def __init__(
+        self, places: Places, published: Callable[[words.AnyRelease], words.Published | None]
+    ) -> None:
         self.places, self._published = places, published
         self._kept: OrderedDict[tuple[str, int, int], AnyRelease] = OrderedDict()
         self._lock = Lock()
