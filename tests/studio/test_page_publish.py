@@ -6,23 +6,7 @@ import pytest
 
 from dphist.privacy.ledger import Ledger
 from studio_browser import serving, tab
-
-PLAN = """\
-data = "people.csv"
-ledger = "ledger.db"
-dataset = "{name}"
-epsilon = {epsilon}
-
-[histograms.ages]
-column = "age"
-integers = [0, 9]
-method = "identity"
-
-[histograms.kinds]
-column = "kind"
-categories = ["a", "b"]
-method = "identity"
-"""
+from studio_plans import plan_text
 
 
 class Office:
@@ -35,7 +19,8 @@ class Office:
         self.ledger = Ledger.open(folder / "ledger.db", create=True)
 
     def plan(self, name, epsilon="0.5", limit="4"):
-        (self.folder / f"{name}.toml").write_text(PLAN.format(name=name, epsilon=epsilon))
+        made = plan_text(ledger="ledger.db", dataset=name, epsilon=epsilon, unit=None)
+        (self.folder / f"{name}.toml").write_text(made)
         self.ledger.set_limit(name, limit)
 
     def charges(self, name):

@@ -21,7 +21,6 @@ from dphist.studio import edit, foreseeing
 from dphist.studio.foreseeing import Superseded, Turns
 from dphist.studio.start import Start
 from shell import dphist
-from studio_client import studio_page
 
 PLAN = {
     "data": "people.csv",
@@ -55,12 +54,6 @@ def _few_methods():
         patch.setattr(module, "usual", some)
         patch.setattr(catalogue, "usual", some)
         yield
-
-
-@pytest.fixture
-def page(here, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    return studio_page(here)
 
 
 def parts(found):

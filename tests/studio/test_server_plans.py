@@ -1,6 +1,7 @@
 """The plan that the page edits is a plan file, and what is shown of it is what the shell would do."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,6 @@ PLAN = {
         },
     },
 }
-
-
-@pytest.fixture
-def page(here):
-    return studio_page(here)
 
 
 def changed(**more):
@@ -194,7 +190,7 @@ def test_the_records_are_no_prior_and_their_number_is_not_said(page, here):
     plan = {"data": "ages.csv", "epsilon": "1", "histograms": {"ages": {"column": "age", "integers": [0, 9]}}}
     plan["histograms"]["ages"] |= {"prior": "ages.csv", "public_prior": True, "method": "average"}
     (problem,) = page.ask("plan/check", plan=plan)["problems"]
-    assert "holds the records" in problem["message"] and "53" not in problem["message"]
+    assert "holds the records" in problem["message"] and not re.search(r"\b53\b", problem["message"])
 
 
 def test_a_wrong_plan_is_not_saved(page, here):

@@ -18,29 +18,13 @@ from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.release import load
 from shell import dphist
 from studio_client import studio_page
+from studio_plans import plan_text
 
-PLAN = """\
-data = "people.csv"
-ledger = "l.db"
-dataset = "visits"
-epsilon = 0.5
-unit = "person"
-
-[histograms.ages]
-column = "age"
-integers = [0, 9]
-method = "identity"
-
-[histograms.kinds]
-column = "kind"
-categories = ["a", "b"]
-method = "identity"
-"""
 ABOUT = {"path": "plan.toml"}
 
 
 def prepared(folder, limit=2):
-    (folder / "plan.toml").write_text(PLAN)
+    (folder / "plan.toml").write_text(plan_text())
     Ledger.open(folder / "l.db", create=True).set_limit("visits", limit)
     return studio_page(folder, plan=folder / "plan.toml")
 
@@ -87,7 +71,7 @@ class TestPrepare:
 
     def test_another_plan_has_another_token(self, page, here):
         token = ready(page)[1]["publish_token"]
-        (here / "plan.toml").write_text(PLAN.replace("0.5", "0.25"))
+        (here / "plan.toml").write_text(plan_text(epsilon="0.25"))
         assert ready(page)[1]["publish_token"] != token
 
     def test_a_plan_that_is_not_saved_cannot_be_published(self, page):
@@ -246,7 +230,7 @@ class TestPublish:
         assert len(charges(here)) == 1
 
     def test_another_plan_waits_while_one_is_published(self, page, here, monkeypatch):
-        (here / "other.toml").write_text(PLAN.replace("0.5", "0.25"))
+        (here / "other.toml").write_text(plan_text(epsilon="0.25"))
         about, _ = ready(page)
         other = ABOUT | {"path": "other.toml"}
         other["plan_digest"] = page.ask("plan/open", other)["plan_digest"]
@@ -290,7 +274,7 @@ class TestPublish:
             error = page.refused("publish", about, status=500)
             assert error["charged"] is True and "entry 2" in error["message"]
             assert page.ask("publish/state", about)["state"] == "finishable"
-            (here / "other.toml").write_text(PLAN.replace("0.5", "0.25"))
+            (here / "other.toml").write_text(plan_text(epsilon="0.25"))
         found = page.ask("publish/finish", about)
         assert found["again"] is True and len(charges(here)) == 1
         assert visible(here) == {f"plan/{name}.json": raw for name, raw in drawn[0].items()}
@@ -326,7 +310,7 @@ class TestPublish:
         assert page.ask("publish/finish", about)["state"] == "published"
 
     def test_the_default_ledger_is_made_by_the_first_publication(self, here):
-        (here / "plan.toml").write_text(PLAN.replace('ledger = "l.db"\n', ""))
+        (here / "plan.toml").write_text(plan_text(ledger=None))
         page = studio_page(here, plan=here / "plan.toml")
         about, found = ready(page)
         assert found["exists"] is False and found["allowed"] and found["limit"] is None
@@ -418,7 +402,7 @@ def test_a_publication_without_its_name_is_found_though_the_plan_was_edited(here
     kept.mkdir()
     (here / "plan").rename(kept / "releases")
     (kept / "whole").touch()
-    (here / "plan.toml").write_text(PLAN.replace("0.5", "0.25"))
+    (here / "plan.toml").write_text(plan_text(epsilon="0.25"))
     (left,) = studio_page(here, plan=here / "plan.toml").ask("session")["unfinished"]
     assert left["state"] == "finishable" and left["publish_token"] == entry.token
     page.ask("publish/finish", left)

@@ -153,6 +153,18 @@ def test_the_ledger_that_pays_is_found_as_in_the_shell(here, monkeypatch):
     monkeypatch.delenv("DPHIST_LEDGER")
     assert (
         "a new ledger was made"
-        in dphist("publish", "people.csv", "--column", "age", "--integers", "0", "9", "--epsilon", "1").stderr
+        in dphist(
+            "publish",
+            "people.csv",
+            "--column",
+            "age",
+            "--integers",
+            "0",
+            "9",
+            "--epsilon",
+            "1",
+            "--method",
+            "identity",
+        ).stderr
     )
     assert ledger_of(None) == (Path("dphist-ledger.db"), False)
