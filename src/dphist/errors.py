@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+_COMPARED = 100_000  # words that a misspelt one is compared with
+
+
 class DphistError(Exception):
     """The base class of every exception that this package raises on purpose."""
 
@@ -92,8 +95,11 @@ class PrivacyError(DphistError, ValueError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that names similar words, or lists the known words."""
-    choices = sorted(known)
+    """Return a sentence that names similar words, or lists the known words; of very many only how many."""
+    choices = list(known)
+    if len(choices) > _COMPARED:
+        return f"There are {len(choices):,}, too many to look for a similar one: check how it is spelt."
+    choices = sorted(choices)
     near = difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
     if not near:
         folded = {choice.casefold(): choice for choice in choices}

@@ -165,6 +165,18 @@ def test_a_dictionary_of_labels_from_a_file(tmp_path):
     assert book.spent("default") == 0
 
 
+def test_very_many_labels_are_looked_through_and_not_compared(monkeypatch):
+    """A dictionary of ten million labels takes a gigabyte, and comparing a slip with all of them minutes."""
+    from dphist.errors import did_you_mean
+
+    axis = Categories(["a", "b", "c"], other="rest", null=True)
+    for most in (1 << 16, 0):
+        monkeypatch.setattr("dphist.domain.axes._LOOKED_UP", most)
+        monkeypatch.setattr("dphist.domain.axes.Categories._where", {"b": 1} if most else None)
+        assert [axis.bin(name) for name in ("b", "rest", "(null)", "x")] == [1, 3, 4, None]
+    assert "too many to look for a similar one" in did_you_mean("x", (str(i) for i in range(100_001)))
+
+
 @pytest.mark.parametrize("axis", [Addresses("0.0.0.0/0", 32), Codes("[A-Z]{8}"), Hashed(30)])
 def test_columns_that_are_no_text_are_refused(axis):
     with pytest.raises(DataError, match="text"):

@@ -27,6 +27,7 @@ Outside: TypeAlias = Literal["drop", "clip"]
 MAX_BINS = 1 << 27  # what is held bin by bin: counts of 2**27 bins take 1 GiB
 MOST_BINS = 1 << 62  # what is held by the bins that are not empty; a number of a bin fits int64
 _OTHER, _NULL = "(other)", "(null)"  # what these bins are called if they have no other name
+_LOOKED_UP = 1 << 16  # labels of which a dictionary is made for a single question
 _FEW = 3  # up to this many values are written by hand; more could be records passed by mistake
 
 
@@ -202,10 +203,10 @@ class Categories:
         object.__setattr__(self, "labels", labels)
         if not labels:
             raise UsageError("categories must name at least one label.")
-        if odd := [i for i, v in enumerate(labels) if not isinstance(v, str)]:
+        if (odd := next((i for i, v in enumerate(labels) if not isinstance(v, str)), None)) is not None:
             raise UsageError(
-                f"a category label must be a string; {_named(labels, odd[0])} is of type "
-                f"{type(labels[odd[0]]).__name__}."
+                f"a category label must be a string; {_named(labels, odd)} is of type "
+                f"{type(labels[odd]).__name__}."
             )
         known = set(labels)
         if len(known) < len(labels):
@@ -231,12 +232,29 @@ class Categories:
     def edges(self) -> NDArray[np.float64]:
         return frozen(np.arange(self.n + 1, dtype=np.float64))
 
+    @cached_property
+    def _where(self) -> dict[str, int]:
+        """The bin of each label."""
+        return {label: i for i, label in enumerate(self.labels)}
+
+    def bin(self, name: str) -> int | None:
+        """Return the bin of a label, or of the name of a bin for others; None if there is none.
+
+        Of very many labels no dictionary is made for this: they are looked through, which takes a tenth of a
+        second for ten million.
+        """
+        if name in (others := self._others()):
+            return len(self.labels) + others.index(name)
+        if len(self.labels) <= _LOOKED_UP:
+            return self._where.get(name)
+        return self.labels.index(name) if name in self.labels else None
+
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
         """Return each label's bin; undeclared labels get the ``other`` or ``null`` bin, or else -1.
 
         Labels have no ends, so that ``clip`` moves none of them: beside numeric bins it is about these.
         """
-        where = {label: i for i, label in enumerate(self.labels)}
+        where = self._where
         rest = len(self.labels) if self.other else -1
         missing = self.n - 1 if self.null else -1
         cells = np.asarray(values, dtype=object).ravel().tolist()
@@ -249,8 +267,12 @@ class Categories:
         return {"kind": self.kind, "labels": list(self.labels), "other": self.other, "null": self.null}
 
     def names(self) -> list[str]:
+        return [*self.labels, *self._others()]
+
+    def _others(self) -> list[str]:
+        """Return the names of the bins beside those of labels."""
         named = ((self.other, _OTHER), (self.null, _NULL))
-        return [*self.labels, *(usual if label is True else label for label, usual in named if label)]
+        return [usual if label is True else str(label) for label, usual in named if label]
 
 
 def as_int(value: object, name: str) -> int:

@@ -167,10 +167,10 @@ def refuse_own_labels(data: object, *lists: object) -> None:
             )
 
 
-def read_lines(path: str | os.PathLike[str], what: str) -> list[tuple[int, str]]:
-    """Return the lines of a file of public labels that are not blank, with their numbers."""
+def _lines(path: str | os.PathLike[str], what: str) -> list[str]:
+    """Return the lines of a file of public labels, blank ones too."""
     try:
-        lines = Path(path).read_text("utf-8-sig").split("\n")  # labels may hold any other separator
+        return Path(path).read_text("utf-8-sig").split("\n")  # labels may hold any other separator
     except OSError as error:
         raise UsageError(
             f"the {what} cannot be read from {os.fspath(path)}: {error.strerror}. Give a file with one on "
@@ -180,7 +180,11 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[tuple[int, str]]
         raise UsageError(f"{os.fspath(path)} is not UTF-8; save the list of {what} as UTF-8.") from None
     except ValueError:  # a NUL in its name
         raise UsageError(f"the {what} cannot be read from a file of that name.") from None
-    return [(at, line) for at, line in enumerate(lines, 1) if line.strip()]
+
+
+def read_lines(path: str | os.PathLike[str], what: str) -> list[tuple[int, str]]:
+    """Return the lines of a file of public labels that are not blank, with their numbers."""
+    return [(at, line) for at, line in enumerate(_lines(path, what), 1) if line.strip()]
 
 
 def _refuse_beside(key: str, kind: str, spell: Spell) -> None:
@@ -336,12 +340,12 @@ def _from_file(path: str | os.PathLike[str], spell: Spell) -> list[str]:
             f"{spell('categories')}: there is no file {shown(os.fspath(path))}. Name a file of public "
             f"labels, one per line, or list the labels; a single label is given as {alone}."
         )
-    lines = read_lines(path, "labels")
-    if not lines:
+    labels = [line for line in _lines(path, "labels") if line.strip()]
+    if not labels:
         raise UsageError(f"{os.fspath(path)} has no labels; write one per line.")
-    labels = [label for _, label in lines]
     if len({*labels}) < len(labels):
         first: dict[str, int] = {}
+        lines = read_lines(path, "labels")
         at, label = next((at, label) for at, label in lines if first.setdefault(label, at) != at)
         raise UsageError(
             f"line {at} of {os.fspath(path)} repeats the label of line {first[label]}; remove one."

@@ -327,8 +327,11 @@ def known_label(axis: Categories, value: exp.Expression, bin: exp.Expression) ->
 def label_table(engine: Engine, name: str, axis: Categories) -> exp.Expression:
     """Return the table of the declared labels and their bins."""
     # No text in any engine holds half a character, or for some a NUL: such a label's bin stays empty.
-    known = [(label, bin) for bin, label in enumerate(axis.labels) if label.isascii() or _whole(label)]
-    return engine.lookup(f"labels_{name}", {"label": [v for v, _ in known], "bin": [b for _, b in known]})
+    labels, bins = list(axis.labels), list(range(len(axis.labels)))
+    if not all(map(str.isascii, labels)):
+        bins = [bin for bin, label in enumerate(labels) if label.isascii() or _whole(label)]
+        labels = [labels[bin] for bin in bins]
+    return engine.lookup(f"labels_{name}", {"label": labels, "bin": bins})
 
 
 def _keep(

@@ -144,11 +144,11 @@ def _pick_labels(axis: Labelled, part: object) -> Ints:
         raise UsageError(f"name these bins by their labels, such as {such}; not {part!r}.")
     if isinstance(axis, Hashed):
         return np.unique([axis.run(key)[0] for key in labels])
-    where = {label: i for i, label in reversed(list(enumerate(axis.names())))}
-    for label in labels:
-        if label not in where:
-            raise UsageError(f"there is no category {label!r}. {did_you_mean(str(label), where)}")
-    return np.unique([where[label] for label in labels])
+    found = [axis.bin(label) if isinstance(label, str) else None for label in labels]
+    for label, at in zip(labels, found, strict=True):
+        if at is None:
+            raise UsageError(f"there is no category {label!r}. {did_you_mean(str(label), axis.names())}")
+    return np.unique(np.array(found, dtype=np.int64))
 
 
 def ordered_axis(domain: Domain) -> Axis:

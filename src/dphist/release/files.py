@@ -101,10 +101,12 @@ def seal_of(document: Mapping[str, Any]) -> str:
 
 
 def _laid_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return value if all(type(inner) is str for inner in value) else [_laid_out(inner) for inner in value]
     if isinstance(value, Mapping):
         return {key: _laid_out(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_laid_out(inner) for inner in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

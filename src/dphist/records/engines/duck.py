@@ -35,6 +35,7 @@ SOURCE = "dphist_records"
 _BINS = "dphist_bins"
 _SORTED = 1 << 25  # records whose bins are sorted at once
 _SHARED = "dphist_shared"
+_LOOKUP = "dphist_lookup"
 _FILE = "dphist_file"  # the column of a Parquet file's path
 _READERS = {
     "csv": "CSV",
@@ -104,10 +105,13 @@ class Duck(sql.Engine):
     def lookup(self, name: str, columns: dict[str, list[Any]]) -> exp.Expression:
         """Return a small temporary table of the columns."""
         table = exp.table_(exp.to_identifier(f"dphist_{name}", quoted=True))
-        # Row i of one unnest goes with row i of the others; the values travel as parameters.
         types = {c: "BIGINT" if c == "bin" else "VARCHAR" if c == "label" else "DOUBLE" for c in columns}
-        made = ", ".join(f'UNNEST(CAST(? AS {types[c]}[])) AS "{c}"' for c in columns)
-        self._execute(f"CREATE TEMP TABLE {table.sql(self.dialect)} AS SELECT {made}", [*columns.values()])
+        kinds = {"BIGINT": np.int64, "VARCHAR": object, "DOUBLE": np.float64}
+        # Read where they are: of ten million labels, parameters of a query would be several copies.
+        self.connection.register(_LOOKUP, {c: np.array(v, dtype=kinds[types[c]]) for c, v in columns.items()})
+        made = ", ".join(f'CAST("{c}" AS {types[c]}) AS "{c}"' for c in columns)
+        self._execute(f"CREATE TEMP TABLE {table.sql(self.dialect)} AS SELECT {made} FROM {_LOOKUP}")
+        self.connection.unregister(_LOOKUP)
         return table
 
     def search(
