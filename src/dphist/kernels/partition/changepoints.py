@@ -109,8 +109,9 @@ def _best_runs(
     start[0] = 0
     expiry[0] = n + 1
     near[0] = 0.0
-    _fresh(state, 0, low, high)
-    alive = 1
+    alive = np.int64(0)  # of this type, as literals would have loops compiled for themselves
+    _fresh(state, alive, low, high)
+    alive += 1
     stretch = 0  # start of the current stretch of equal numbers
     hold = held.size > 0
     held_count = 0
@@ -145,8 +146,8 @@ def _best_runs(
         if t == n or (inside and not hold):  # [5]
             continue
         barred_from, barred_to = 1.0, 0.0  # the levels at which the new start t loses
-        kept = 0
-        gap_before, before = 0.0, 0  # from the last kept start, which is this one
+        kept = np.int64(0)
+        gap_before, before = 0.0, start[0]  # from the last kept start, which is this one
         for c in range(alive):
             u = start[c]
             if c > 0:
@@ -277,7 +278,7 @@ def _compare_again(
     of n roundings, which is what n of them come to, keeps a start that is as good as another.
     """
     for side in range(2):
-        members, before, gap = 0, 0, 0.0  # the last of them, and the gap from there
+        members, before, gap = 0, np.int64(0), 0.0  # the last of them, and the gap from there
         last_span, last_mean, last_gap, last_p, last_margin = 1, 0.0, 0.0, 0.0, 0.0
         for c in range(alive):
             t = start[c]

@@ -102,7 +102,7 @@ def _least_cuts(h: Ints, band: int, bits: int, beta: float, a: float, b: float) 
     halved = np.zeros(70, np.bool_)
     right[0] = n
     top = 0
-    lo, hi, j = first[n], 0, n  # start 0 is offered to the last end, if it is in its band
+    lo, hi, j = first[n], first[0], n  # start 0 is offered to the last end, if it is in its band
     while True:
         if bits == 0:
             _offer(best, back, h, one, two, beta, a, b, lo, hi, j)

@@ -64,15 +64,15 @@ def reweighted(grid: Floats, sides: Sides, measured: Floats, *, passes: int) -> 
 
 @kernel
 def _update(mass: Floats, edges: Ints, measured: Floats, passes: int) -> None:
-    rows, columns = mass.shape
-    total = _sum(mass, 0, rows, 0, columns)
+    rows, columns, none = mass.shape[0], mass.shape[1], np.int64(0)
+    total = _sum(mass, none, rows, none, columns)
     for _ in range(passes):
         for i in range(measured.size):
             top, bottom, left, right = edges[0, i], edges[1, i], edges[2, i], edges[3, i]
             before = _sum(mass, top, bottom, left, right)
             # As published: one over twice the total, so that a step is at most half a natural logarithm.
             _scale(mass, top, bottom, left, right, np.exp((measured[i] - before) / (2.0 * total)))
-            _scale(mass, 0, rows, 0, columns, total / _sum(mass, 0, rows, 0, columns))
+            _scale(mass, none, rows, none, columns, total / _sum(mass, none, rows, none, columns))
 
 
 @kernel

@@ -309,7 +309,7 @@ def _begin(
     for x in range(rows.shape[0]):
         for e in range(rows.shape[1]):
             rows[x, e] = 0.0
-    k = 0
+    k = np.int64(0)
     for x in range(over.size):
         hats[0, x] = -1
         if over[x] >= 0 and first[over[x]] < edge:
@@ -366,7 +366,7 @@ def _list_parts(
     parts: Floats,
 ) -> None:
     """Write what becomes of the range from the cut to each end: every end once, ``row`` says where."""
-    k = 0
+    k = np.int64(0)
     for r in range(lo.size):
         if row[lo[r]] < 0:
             row[lo[r]] = k
