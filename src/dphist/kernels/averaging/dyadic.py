@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
 _PLASTIC = (0.7548776662466927, 0.5698402909980532)
 _HEIGHT = 64  # more levels than any tree has
+Places: TypeAlias = NDArray[np.int32]
 _SMALL = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
 
 
@@ -98,16 +99,22 @@ def dyadic_average(
     moved, square, weight, best = np.zeros(n), np.zeros(n), 0.0, 0.0
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
-        found = _explain(z[order], shapes[:, order], keys, tables, trust)
+        found = _explain(z[order], np.ascontiguousarray(shapes[:, order]), keys, tables, trust)
+        del keys
         if tree == 0:
             log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
         evidence, change, changes = _averaged(found, log_odds, tables)
         best = evidence if tree == 0 else best
         part = math.exp(min(max((evidence - best) * min(1.0, SHARPNESS / n), -60.0), 60.0))
-        moved[order] += part * change
-        square[order] += part * changes
+        del found
+        change *= part
+        changes *= part
+        moved[order] += change
+        square[order] += changes
         weight += part
-    moved, square = moved / weight, square / weight
+    del z, shapes, change, changes
+    moved /= weight
+    square /= weight
     own = np.maximum(counts, 0.0)
     near = np.abs(scale * moved) <= step / 4
     means = np.where(near, own, np.maximum(own + scale * moved, 0.0))
@@ -123,8 +130,8 @@ class _Explained(NamedTuple):
     z: Floats
     shapes: Floats
     offset: Ints
-    start: Ints
-    first: Ints
+    start: Places
+    first: Places
     levels: Floats
     empty: Floats
     scales: NDArray[np.int8]
@@ -221,12 +228,12 @@ def _shapes(prior: Floats | None, n: int) -> Floats:
     return np.concatenate((even, np.where(believed > _NOTHING, believed, 0.0)))
 
 
-def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints, Ints]:
+def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints | slice, Ints]:
     """Return the bins in the order of a tree's leaves, and their places there, which may have gaps."""
     if shape is None or 1 in shape:
         span = 1 << (n - 1).bit_length()
         shift = int(tree * GOLDEN % 1.0 * span)
-        return np.arange(n), np.arange(shift, shift + n)
+        return slice(None), np.arange(shift, shift + n)
     rows, columns = shape
     down, right = (
         int(tree * ratio % 1.0 * (1 << (size - 1).bit_length()))
@@ -264,7 +271,7 @@ def _quadtree(rows: int, columns: int, down: int, right: int, order: Ints, keys:
         key += 1 << (2 * level)
 
 
-def _layout(keys: Ints) -> tuple[Ints, Ints, Ints]:
+def _layout(keys: Ints) -> tuple[Ints, Places, Places]:
     """Return where each level begins, and of every node its first bin and its first child.
 
     Level by level from the leaves up, each with a last entry that is no node: a node ends where the next
@@ -273,7 +280,7 @@ def _layout(keys: Ints) -> tuple[Ints, Ints, Ints]:
     offset = np.zeros(int(keys[0] ^ keys[-1]).bit_length() + 2, np.int64)
     offset[1:] = 2  # one node, and the end
     _count_nodes(keys, offset)
-    start, first = np.zeros(offset[-1], np.int64), np.zeros(offset[-1], np.int64)
+    start, first = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int32)  # of at most 2^30 nodes
     _place_nodes(keys, offset, start, first)
     return offset, start, first
 
@@ -292,7 +299,7 @@ def _count_nodes(keys: Ints, offset: Ints) -> None:
 
 
 @kernel
-def _place_nodes(keys: Ints, offset: Ints, start: Ints, first: Ints) -> None:
+def _place_nodes(keys: Ints, offset: Ints, start: Places, first: Places) -> None:
     """Write every node's first bin and first child."""
     n = keys.size
     for i in range(n + 1):
@@ -314,8 +321,8 @@ def _levels(
     z: Floats,
     q: Floats,
     offset: Ints,
-    start: Ints,
-    first: Ints,
+    start: Places,
+    first: Places,
     level: Floats,
     away: Floats,
     total: Floats,
@@ -423,8 +430,8 @@ def _evidence(
     z: Floats,
     q: Floats,
     offset: Ints,
-    start: Ints,
-    first: Ints,
+    start: Places,
+    first: Places,
     level: Floats,
     away: Floats,
     total: Floats,
@@ -509,7 +516,7 @@ def _far(row: Floats, gap: float) -> float:
 @kernel
 def _upward(
     offset: Ints,
-    first: Ints,
+    first: Places,
     evidence: Floats,
     log_odds: Floats,
     below: Floats,
@@ -552,7 +559,7 @@ def _upward(
 
 
 @kernel
-def _reached(offset: Ints, first: Ints, post: Floats, reach: Floats, taken: Floats) -> None:
+def _reached(offset: Ints, first: Places, post: Floats, reach: Floats, taken: Floats) -> None:
     """Write how likely every node is a block or holds some; add up how often each way is taken by level."""
     reach[offset[-2]] = 1.0
     for height in range(offset.size - 2, 0, -1):
@@ -569,57 +576,60 @@ def _downward(
     z: Floats,
     shapes: Floats,
     offset: Ints,
-    start: Ints,
-    first: Ints,
+    start: Places,
+    first: Places,
     levels: Floats,
     empty: Floats,
     scales: NDArray[np.int8],
     post: Floats,
-    reach: Floats,
     far_moved: Floats,
     spread_moved: Floats,
     per_step: Floats,
     widths: Floats,
-    weight: Floats,
-    mean: Floats,
-    power: Floats,
+    carried: Floats,
     moved: Floats,
     square: Floats,
 ) -> None:
     """Add up each bin's posterior mean and mean square, of its distance from its noisy count or from 0.
 
     A block's part passes to its halves, as moments about the level of whichever node holds it: so numbers far
-    larger than the noise lose nothing. The last five arrays are zeros at first.
+    larger than the noise lose nothing. The last three arrays are zeros at first; a row of ``carried`` has a
+    node's chance to be a block or to hold some, and these moments. Going down from the last node of a height
+    to the first, a node's children take its own row or later ones.
     """
+    carried[0, 0] = 1.0
     for height in range(offset.size - 2, -1, -1):
-        for node in range(offset[height], offset[height + 1] - 1):
+        for node in range(offset[height + 1] - 2, offset[height] - 1, -1):
+            own = carried[node - offset[height]]
+            reach, weight, mean, power = own[0], own[1], own[2], own[3]
             lo, hi = start[node], start[node + 1]
             m, at = hi - lo, levels[0, node]
-            part = reach[node] * post[1, node]
+            part = reach * post[1, node]
             none = part * empty[node]
-            weight[node] += part
+            weight += part
             if none > 0:
-                mean[node] -= none * at
-                power[node] += none * at * at
-            power[node] += (part - none) * (2.0 if m == 1 else (1 + 1.0 / m) / m)
+                mean -= none * at
+                power += none * at * at
+            power += (part - none) * (2.0 if m == 1 else (1 + 1.0 / m) / m)
             if height == 0:
-                moved[node] += mean[node]
-                square[node] += power[node]
+                moved[node] += mean
+                square[node] += power
                 continue
             for way in range(2, post.shape[0]):
-                part = reach[node] * post[way, node]
+                part = reach * post[way, node]
                 if part > _SMALL:
                     shape = (way - 1) // WAYS
                     _add(
                         z, shapes[shape], lo, hi, levels[shape, node], (way - 1) % WAYS,
                         scales[shape, node], part, far_moved, spread_moved, per_step, widths, moved, square,
                     )  # fmt: skip
-            if weight[node] > 0:
-                for child in range(first[node], first[node + 1]):
-                    gap = at - levels[0, child]
-                    weight[child] = weight[node]
-                    mean[child] = mean[node] + weight[node] * gap
-                    power[child] = power[node] + gap * (2 * mean[node] + weight[node] * gap)
+            for child in range(first[node], first[node + 1]):
+                gap = at - levels[0, child]
+                row = carried[child - offset[height - 1]]
+                row[0] = reach * post[SPLIT, node]
+                row[1] = weight
+                row[2] = mean + weight * gap if weight > 0 else 0.0
+                row[3] = power + gap * (2 * mean + weight * gap) if weight > 0 else 0.0
 
 
 @kernel
@@ -679,13 +689,14 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[floa
 
     The evidence of its nodes is overwritten.
     """
-    post, reach = found.evidence, np.empty(found.empty.size)
-    total = _upward(found.offset, found.first, post, log_odds, reach, np.empty(post.shape[0]), post)
-    _reached(found.offset, found.first, post, reach, np.zeros(log_odds.shape))
+    post = found.evidence
+    total = _upward(
+        found.offset, found.first, post, log_odds, np.empty(found.empty.size), np.empty(len(post)), post
+    )
     moved, square = np.zeros(found.z.size), np.zeros(found.z.size)
     _downward(
         found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
-        found.scales, post, reach, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
-        np.zeros(reach.size), np.zeros(reach.size), np.zeros(reach.size), moved, square,
+        found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
+        np.zeros((found.z.size, 4)), moved, square,
     )  # fmt: skip
     return total, moved, square
