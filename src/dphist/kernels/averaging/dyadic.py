@@ -337,28 +337,35 @@ def _levels(
     The level is the least absolute deviations fit of z by a multiple of q that is not negative: a weighted
     median for up to ``MEDIANS`` bins. Above, the mean of the halves' levels is efficient already, and one
     Newton step mends what small medians lose. What `ratio` and the three after it hold does not matter.
+    Where q is 1 everywhere, both sums are the numbers of bins: there is no room for them, nor for weights.
     """
+    ones = total.size == 0
     plain = True
     for i in range(z.size):
-        weight[i] = q[i]
         plain &= q[i] == q[0]
         ratio[i] = z[i] / q[i] if q[i] > 0 else 0.0
         level[i] = max(ratio[i], 0.0)
         away[i] = abs(z[i] - level[i] * q[i])
-        total[i] = q[i]
-        squares[i] = q[i] * q[i]
+        if not ones:
+            weight[i] = q[i]
+            total[i] = q[i]
+            squares[i] = q[i] * q[i]
     for height in range(1, offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
             child, after = first[node], first[node + 1]
             if after - child == 1:
                 level[node] = level[child]
                 away[node] = away[child]
-                total[node] = total[child]
-                squares[node] = squares[child]
+                if not ones:
+                    total[node] = total[child]
+                    squares[node] = squares[child]
                 continue
             lo, mid, hi = start[node], start[child + 1], start[node + 1]
-            total[node] = total[child] + total[child + 1]
-            squares[node] = squares[child] + squares[child + 1]
+            left, right = np.float64(mid - lo), np.float64(hi - mid)
+            if not ones:
+                left, right = squares[child], squares[child + 1]
+                total[node] = total[child] + total[child + 1]
+                squares[node] = left + right
             if hi - lo <= MEDIANS:
                 if plain:
                     _merge(ratio, lo, mid, hi, spare)
@@ -367,13 +374,13 @@ def _levels(
                     _merge_weighted(ratio, weight, lo, mid, hi, spare, spare_weight)
                     found = _middle(ratio, weight, lo, hi, total[node] / 2)
             else:
-                found = level[child] * squares[child] + level[child + 1] * squares[child + 1]
-                if squares[node] > 0:
-                    found /= squares[node]
+                found = level[child] * left + level[child + 1] * right
+                if left + right > 0:
+                    found /= left + right
                     slope = 0.0
                     for k in range(lo, hi):
                         slope += q[k] if z[k] > found * q[k] else -q[k]
-                    found += slope / squares[node]
+                    found += slope / (left + right)
             found = max(found, 0.0)
             gap = 0.0
             for k in range(lo, hi):
@@ -450,7 +457,7 @@ def _evidence(
 
     Args:
         spike: how likely an even block is empty before the noisy counts are seen.
-        size: zeros, for the sums of absolute values.
+        size: room for the sums of absolute values of the nodes of one height.
         out: a row for each way.
         scales: which scale of dispersion a node has.
         empty: how likely an even block is empty.
@@ -459,15 +466,21 @@ def _evidence(
         for node in range(offset[height], offset[height + 1] - 1):
             lo, hi = start[node], start[node + 1]
             if height == 0:
-                size[node] = abs(z[node])
-            for child in range(first[node], first[node + 1]):
-                size[node] += size[child]
+                absolute = abs(z[node])
+            else:  # a node takes the place of its first child, or one before it
+                absolute, below = 0.0, offset[height - 1]
+                for child in range(first[node], first[node + 1]):
+                    absolute += size[child - below]
+            size[node - offset[height]] = absolute
             m, at = hi - lo, level[node]
+            whole, power = np.float64(m), np.float64(m)
+            if total.size > 0:
+                whole, power = total[node], squares[node]
             for way in range(WAYS):
                 out[way, node] = -np.inf
-            if total[node] <= 0:
+            if whole <= 0:
                 continue
-            mean = total[node] / m
+            mean = whole / m
             here = at * mean
             prior = (1 - LOCAL) / (4 * (here + 2))
             if node > offset[height]:
@@ -475,9 +488,9 @@ def _evidence(
                 prior += LOCAL * TAIL / 2 / (gap * math.sqrt(gap))  # gap to the power 1 + TAIL
             else:
                 prior += LOCAL / (4 * (here + 2))
-            width = 2.0 if m == 1 else mean * math.sqrt(2 * math.pi / squares[node])
+            width = 2.0 if m == 1 else mean * math.sqrt(2 * math.pi / power)
             volume = min(width * prior, 1.0)
-            none = spike * math.exp(min(away[node] - size[node], 0.0))
+            none = spike * math.exp(min(away[node] - absolute, 0.0))
             both = (1 - spike) * volume + none
             empty[node] = none / both
             out[0, node] = math.log(both) - away[node]
@@ -673,13 +686,15 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float
     nodes, many = int(offset[-1]), shapes.shape[0]
     levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
     scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes))
-    away, total, squares = (np.zeros(nodes) for _ in range(3))
+    away, spare = np.zeros(nodes), np.empty((2, z.size))
     for s in range(many):
+        total, squares = (np.zeros(nodes if s else 0) for _ in range(2))
+        weights = np.empty((2, z.size if s else 0))
         tree = (z, shapes[s], offset, start, first, levels[s], away, total, squares)
-        _levels(*tree, *(np.empty(z.size) for _ in range(4)))
+        _levels(*tree, spare[0], weights[0], spare[1], weights[1])
         _evidence(
             *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
-            np.zeros(nodes), evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], unused if s else empty,
+            spare[0], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], unused if s else empty,
         )  # fmt: skip
     return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
 
