@@ -124,7 +124,8 @@ def dyadic_average(
 class _Explained(NamedTuple):
     """A tree over the bins, and the evidence of every way to explain each of its nodes.
 
-    The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column.
+    The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column; that of single bins is
+    in ``leaves``.
     """
 
     z: Floats
@@ -135,6 +136,7 @@ class _Explained(NamedTuple):
     levels: Floats
     empty: Floats
     scales: NDArray[np.int8]
+    leaves: Floats
     evidence: Floats
 
 
@@ -162,7 +164,16 @@ def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
             np.empty_like(found.evidence),
             np.empty(found.empty.size),
         )
-        _upward(found.offset, found.first, found.evidence, log_odds, spare, np.empty(log_odds.shape[1]), post)
+        _upward(
+            found.offset,
+            found.first,
+            found.leaves,
+            found.evidence,
+            log_odds,
+            spare,
+            np.empty(log_odds.shape[1]),
+            post,
+        )
         _reached(found.offset, found.first, post, spare, taken)
         log_odds = np.log(next_odds(taken, trust))
     return log_odds
@@ -449,6 +460,7 @@ def _evidence(
     until: Floats,
     spike: float,
     size: Floats,
+    leaves: Floats,
     out: Floats,
     scales: NDArray[np.int8],
     empty: Floats,
@@ -458,7 +470,8 @@ def _evidence(
     Args:
         spike: how likely an even block is empty before the noisy counts are seen.
         size: room for the sums of absolute values of the nodes of one height.
-        out: a row for each way.
+        leaves: the same of bins, which are always even; none if it is not asked for.
+        out: a row for each way, from the nodes above the bins on.
         scales: which scale of dispersion a node has.
         empty: how likely an even block is empty.
     """
@@ -476,8 +489,9 @@ def _evidence(
             whole, power = np.float64(m), np.float64(m)
             if total.size > 0:
                 whole, power = total[node], squares[node]
-            for way in range(WAYS):
-                out[way, node] = -np.inf
+            row = node - offset[1]
+            for way in range(WAYS if height > 0 else 0):
+                out[way, row] = -np.inf
             if whole <= 0:
                 continue
             mean = whole / m
@@ -493,7 +507,10 @@ def _evidence(
             none = spike * math.exp(min(away[node] - absolute, 0.0))
             both = (1 - spike) * volume + none
             empty[node] = none / both
-            out[0, node] = math.log(both) - away[node]
+            if height > 0:
+                out[0, row] = math.log(both) - away[node]
+            elif leaves.size > 0:
+                leaves[node] = math.log(both) - away[node]
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
             scale, mean_gap = 0, away[node] / m
@@ -506,8 +523,8 @@ def _evidence(
                 far += _far(far_table, gap)
                 near += _read(likely, gap * per)
             cost = math.log(volume)
-            out[1, node] = far + cost
-            out[2, node] = near + cost
+            out[1, row] = far + cost
+            out[2, row] = near + cost
 
 
 @kernel
@@ -530,6 +547,7 @@ def _far(row: Floats, gap: float) -> float:
 def _upward(
     offset: Ints,
     first: Places,
+    leaves: Floats,
     evidence: Floats,
     log_odds: Floats,
     below: Floats,
@@ -541,23 +559,21 @@ def _upward(
     What `below` and `ways` hold does not matter. `post` may be `evidence` itself.
     """
     for leaf in range(offset[1] - 1):
-        below[leaf] = evidence[1, leaf]
-        for way in range(ways.size):
-            post[way, leaf] = 0.0
-        post[1, leaf] = 1.0
+        below[leaf] = leaves[leaf]
     for height in range(1, offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
             child = first[node]
+            row = node - offset[1]
             if first[node + 1] - child == 1:
                 below[node] = below[child]
                 for way in range(ways.size):
-                    post[way, node] = 0.0
-                post[SPLIT, node] = 1.0
+                    post[way, row] = 0.0
+                post[SPLIT, row] = 1.0
                 continue
             ways[SPLIT] = log_odds[height, SPLIT] + below[child] + below[child + 1]
             most = ways[SPLIT]
             for way in range(1, ways.size):
-                ways[way] = log_odds[height, way] + evidence[way, node]
+                ways[way] = log_odds[height, way] + evidence[way, row]
                 most = max(most, ways[way])
             total = 0.0
             for way in range(ways.size):
@@ -566,7 +582,7 @@ def _upward(
                 total += ways[way]
             over = 1 / total
             for way in range(ways.size):
-                post[way, node] = ways[way] * over
+                post[way, row] = ways[way] * over
             below[node] = most + math.log(total)
     return float(below[offset[-2]])
 
@@ -578,10 +594,10 @@ def _reached(offset: Ints, first: Places, post: Floats, reach: Floats, taken: Fl
     for height in range(offset.size - 2, 0, -1):
         for node in range(offset[height], offset[height + 1] - 1):
             for child in range(first[node], first[node + 1]):
-                reach[child] = reach[node] * post[SPLIT, node]
+                reach[child] = reach[node] * post[SPLIT, node - offset[1]]
             if first[node + 1] - first[node] == 2:
                 for way in range(post.shape[0]):
-                    taken[height, way] += reach[node] * post[way, node]
+                    taken[height, way] += reach[node] * post[way, node - offset[1]]
 
 
 @kernel
@@ -617,7 +633,8 @@ def _downward(
             reach, weight, mean, power = own[0], own[1], own[2], own[3]
             lo, hi = start[node], start[node + 1]
             m, at = hi - lo, levels[0, node]
-            part = reach * post[1, node]
+            inner = node - offset[1]
+            part = reach * post[1, inner] if height > 0 else reach
             none = part * empty[node]
             weight += part
             if none > 0:
@@ -629,7 +646,7 @@ def _downward(
                 square[node] += power
                 continue
             for way in range(2, post.shape[0]):
-                part = reach * post[way, node]
+                part = reach * post[way, inner]
                 if part > _SMALL:
                     shape = (way - 1) // WAYS
                     _add(
@@ -639,7 +656,7 @@ def _downward(
             for child in range(first[node], first[node + 1]):
                 gap = at - levels[0, child]
                 row = carried[child - offset[height - 1]]
-                row[0] = reach * post[SPLIT, node]
+                row[0] = reach * post[SPLIT, inner]
                 row[1] = weight
                 row[2] = mean + weight * gap if weight > 0 else 0.0
                 row[3] = power + gap * (2 * mean + weight * gap) if weight > 0 else 0.0
@@ -685,8 +702,8 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float
     offset, start, first = _layout(keys)
     nodes, many = int(offset[-1]), shapes.shape[0]
     levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
-    scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes))
-    away, spare = np.zeros(nodes), np.empty((2, z.size))
+    scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes - int(offset[1])))
+    away, spare, leaves = np.zeros(nodes), np.empty((2, z.size)), np.empty(z.size)
     for s in range(many):
         total, squares = (np.zeros(nodes if s else 0) for _ in range(2))
         weights = np.empty((2, z.size if s else 0))
@@ -694,21 +711,30 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float
         _levels(*tree, spare[0], weights[0], spare[1], weights[1])
         _evidence(
             *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
-            spare[0], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], unused if s else empty,
+            spare[0], leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s],
+            unused if s else empty,
         )  # fmt: skip
-    return _Explained(z, shapes, offset, start, first, levels, empty, scales, evidence)
+    return _Explained(z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
 
 
 def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
     """Return the log evidence of a tree, and the mean and mean square by which it moves each bin.
 
-    The evidence of its nodes is overwritten.
+    The evidence of its nodes and bins is overwritten.
     """
     post = found.evidence
     total = _upward(
-        found.offset, found.first, post, log_odds, np.empty(found.empty.size), np.empty(len(post)), post
+        found.offset,
+        found.first,
+        found.leaves,
+        post,
+        log_odds,
+        np.empty(found.empty.size),
+        np.empty(len(post)),
+        post,
     )
-    moved, square = np.zeros(found.z.size), np.zeros(found.z.size)
+    moved, square = found.leaves, np.zeros(found.z.size)
+    moved[:] = 0.0
     _downward(
         found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
         found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
