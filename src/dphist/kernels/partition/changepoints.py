@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.partition.costs import gridded, numbers, penalties, trace
+from dphist.kernels.partition.deviations import Whole
 
 _EVERY = 4  # steps after which starts are compared again
 
@@ -109,7 +110,7 @@ def _best_runs(
     start[0] = 0
     expiry[0] = n + 1
     near[0] = 0.0
-    alive = np.int64(0)  # of this type, as literals would have loops compiled for themselves
+    alive: Whole = np.int64(0)  # of this type, as literals would have loops compiled for themselves
     _fresh(state, alive, low, high)
     alive += 1
     stretch = 0  # start of the current stretch of equal numbers
@@ -230,7 +231,7 @@ def _best_runs(
 
 
 @kernel
-def _fresh(state: Floats, c: int, low: float, high: float) -> None:
+def _fresh(state: Floats, c: Whole, low: float, high: float) -> None:
     """Give a new start all levels and no SSE."""
     state[c, 0] = 0.0
     state[c, 1] = low
@@ -252,7 +253,7 @@ def _between(sums: Ints, u: int, t: int, v: int) -> float:
 @kernel
 def _compare_again(
     now: int,
-    alive: int,
+    alive: Whole,
     level: float,
     a: float,
     b: float,
@@ -262,7 +263,7 @@ def _compare_again(
     expiry: Ints,
     near: Floats,
     state: Floats,
-) -> int:
+) -> Whole:
     """Narrow the levels at which starts may still win, when all ends lie beyond ``now``; return how many may.
 
     - Of two starts u < t, what u's longer run may gain by p is now at most p(now + 1 - t) - p(now + 1 - u),
@@ -278,7 +279,7 @@ def _compare_again(
     of n roundings, which is what n of them come to, keeps a start that is as good as another.
     """
     for side in range(2):
-        members, before, gap = 0, np.int64(0), 0.0  # the last of them, and the gap from there
+        members, before, gap = 0, sums[0], 0.0  # the last of them, none at first, and the gap from there
         last_span, last_mean, last_gap, last_p, last_margin = 1, 0.0, 0.0, 0.0, 0.0
         for c in range(alive):
             t = start[c]
@@ -338,7 +339,7 @@ def _compare_again(
 
 
 @kernel
-def _narrow(state: Floats, c: int, low: float, high: float) -> None:
+def _narrow(state: Floats, c: Whole, low: float, high: float) -> None:
     """Take the levels below ``low`` and above ``high`` from a start."""
     state[c, 1] = max(state[c, 1], low)
     state[c, 2] = min(state[c, 2], high)

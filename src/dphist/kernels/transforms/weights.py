@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
+from dphist.kernels.partition.deviations import Whole
 
 Sides: TypeAlias = tuple[Ints, Ints, Ints, Ints]  # of the boxes [x0, x1) x [y0, y1): x0, x1, y0, y1
 
@@ -76,7 +77,7 @@ def _update(mass: Floats, edges: Ints, measured: Floats, passes: int) -> None:
 
 
 @kernel
-def _sum(mass: Floats, top: int, bottom: int, left: int, right: int) -> float:
+def _sum(mass: Floats, top: Whole, bottom: int, left: Whole, right: int) -> float:
     total = 0.0
     for r in range(top, bottom):
         for c in range(left, right):
@@ -85,7 +86,7 @@ def _sum(mass: Floats, top: int, bottom: int, left: int, right: int) -> float:
 
 
 @kernel
-def _scale(mass: Floats, top: int, bottom: int, left: int, right: int, factor: float) -> None:
+def _scale(mass: Floats, top: Whole, bottom: int, left: Whole, right: int, factor: float) -> None:
     for r in range(top, bottom):
         for c in range(left, right):
             mass[r, c] *= factor

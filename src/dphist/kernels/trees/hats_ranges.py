@@ -177,7 +177,7 @@ def _link(
 
 
 @kernel
-def _take_root(covariance: Floats, slot: Ints, k: int, root: Floats) -> None:
+def _take_root(covariance: Floats, slot: Ints, k: int | np.int64, root: Floats) -> None:
     """Write the lower Cholesky factor of the covariance of the first k slots."""
     for a in range(k):
         for b in range(a + 1):
@@ -210,7 +210,14 @@ def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Flo
 
 @kernel
 def _extend(
-    s: int, begin: int, end: int, sums: Floats, covariance: Floats, state: Floats, out: Floats, row: int
+    s: int,
+    begin: int,
+    end: int,
+    sums: Floats,
+    covariance: Floats,
+    state: Floats,
+    out: Floats,
+    row: int | np.int64,
 ) -> None:
     """Write the last row of a segment's state once a part of it, given as rows of ``sums``, has joined."""
     most = covariance.shape[1]
