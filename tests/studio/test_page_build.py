@@ -34,6 +34,18 @@ def test_the_build_gives_the_same_file_again(tmp_path):
 
 def test_the_page_is_small():
     assert (STATIC / "app.js").stat().st_size < 60_000
+    assert (STATIC / "style.css").stat().st_size < 20_000
+
+
+def test_no_rule_is_about_a_class_that_nothing_has():
+    rules = re.sub(r"\{[^{}]*\}", "{}", (STATIC / "style.css").read_text("utf-8"))
+    named = set(re.findall(r"\.([a-z][\w-]*)", rules)) - {
+        f"{a}{i}" for a in ("ink", "k", "n") for i in range(6)
+    }
+    used = "".join(
+        path.read_text("utf-8") for path in [*(STATIC.parent / "page").glob("*.js"), STATIC / "index.html"]
+    )
+    assert not [one for one in named if not re.search(rf"(?<![\w-]){one}(?![\w-])", used)]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
