@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from fractions import Fraction as F  # noqa: N817
 
+import numpy as np
 import pytest
 from test_sparse_release import made
 
 import dphist
 from dphist.domain import Addresses, Domain, Instants, Integers
-from dphist.errors import UsageError
+from dphist.domain.workload import Points
+from dphist.errors import ReleaseFileError, UsageError
+from dphist.methods.sparse import make_sparse
+from dphist.privacy.counts import SparseCounts
+from dphist.privacy.curator import Curator
 from dphist.release.export import export
 from shell import dphist as shell
 
@@ -69,6 +74,26 @@ def test_a_card_for_notebooks(releases):
     assert "0.1.17.112" in releases["listed"]._repr_html_()
     assert "intervals of bins that were named before the list was seen" in releases["listed"]._repr_html_()
     assert repr(releases["groups"]).replace("'", "&#x27;") in releases["groups"]._repr_html_()
+
+
+def test_what_needs_every_bin_says_what_to_use_instead(tmp_path, releases):
+    """The studio, and whatever else has a number for each bin, opens releases in this way."""
+    from dphist.release.files import load_dense
+
+    path = releases["listed"].save(tmp_path / "hosts.json")
+    with pytest.raises(ReleaseFileError, match="dphist query, look at it with dphist plot or report"):
+        load_dense(path)
+
+
+def test_the_sensitivity_is_that_of_the_counts():
+    counts = SparseCounts(
+        np.array([5]), np.array([90]), HOSTS, sensitivity=3, unit="one person with at most 3 records"
+    )
+    curator = Curator.simulated(counts, epsilon=F(1), seed=0)
+    release = make_sparse("listed", HOSTS, Points(HOSTS.n)).run(curator, Points(HOSTS.n))
+    assert release.sensitivity == 3
+    assert release.listing.scale > 3
+    assert release.to_dict()["sensitivity"] == 3
 
 
 def test_pictures_of_windows_of_time(releases):

@@ -9,6 +9,9 @@
 ``every = "week", timezone = "Europe/Berlin"``          or ``"15min"``; the time zone is UTC if none is named
 ``categories = ["red", "green"], other = "elsewhere",`` labels, or the name of a file with one per line; with
 ``null = "unknown"``                                    bins for all other labels and for missing ones
+``addresses = "10.0.0.0/8", prefix = 24``               one bin per prefix of a network
+``codes = "[A-Z][0-9]{2}"``                             one bin per code of a form
+``hashed = 30, salt = "searches of 2026"``              keys of any text, hashed into 2^30 bins
 ======================================================  =================================================
 
 ``declared_axis`` makes the axis, and ``declaration`` goes the other way. Nothing here looks at records.
