@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core import Row, _in_turn, _report, _row, _run
+from benchmarks.corners import corners
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups, Ints
 from dphist.domain.workload import AllRanges, Points
@@ -33,7 +34,9 @@ _MOST_INTEGER = 1 << 53
 
 def main() -> int:
     """Print every figure and return 1 if one misses its limit."""
-    return _report(_in_turn({figures.__name__: figures for figures in (splitting, accuracy, listing)}))
+    return _report(
+        _in_turn({figures.__name__: figures for figures in (splitting, accuracy, listing, corners)})
+    )
 
 
 def addresses(records: int, seed: int) -> Ints:

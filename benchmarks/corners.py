@@ -1,0 +1,183 @@
+"""Slow corners, before and now: part of ``python -m benchmarks.scale``.
+
+What stood there before is in each line's text; it was measured on another day, so that only figures of one
+unit other than seconds compare exactly. First uses and memory are those of a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.core import Row, _row
+from dphist.domain import Domain, Integers, Regular
+from dphist.domain.groups import Floats
+from dphist.domain.workload import AllRanges, Points
+from dphist.kernels.partition.changepoints import optimal_runs
+from dphist.kernels.trees.hats import fitted_hats
+from dphist.kernels.trees.hats_fit import hats_error, hats_range_variances
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.records import count
+from dphist.release import Release
+
+MANY = 1 << 20
+_MEMORY = {
+    "average": None,
+    "dawa3": None,
+    "hats": None,
+    "h": 319,
+    "dawa": 371,
+    "greedyh-tuned": 383,
+    "mwem": 268,
+}
+_GRIDS = {"quadtree": 481}
+_FIRST = {"average": 9, "dawa3": 30}
+_PEAK = """
+import sys, numpy as np, dphist
+def kilobytes(field):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(field))
+method, side = sys.argv[1], sys.argv[2] == "grid"
+x = np.where(np.arange(1 << 20) % 4096 < 1000, np.random.default_rng(0).integers(0, 9, 1 << 20), 0)
+whole, some = (x.reshape(1024, 1024), x[:256].reshape(16, 16)) if side else (x, x[:256])
+workload = "points" if side or method in ("average", "dawa") else "ranges"
+dphist.simulate(some, epsilon=1, method=method, workload=workload)  # compiles, imports
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+base = kilobytes("VmRSS")
+dphist.simulate(whole, epsilon=1, method=method, workload=workload)
+print((kilobytes("VmHWM") - base) * 1024 / x.size)
+"""
+_PREPARE = """
+import sys, time, dphist
+start = time.process_time()
+dphist.Plan(bins=100, range=(0, 100), epsilon=1, method=sys.argv[1], workload="points").prepare()
+print(time.process_time() - start)
+"""
+
+
+def corners() -> Iterator[Row]:
+    """Measure every corner once or a few times."""
+    yield from _error_bars()
+    yield from _sums()
+    yield from _runs()
+    yield from _sorts()
+    yield from _persons()
+    for method, before in _FIRST.items():
+        taken = _alone(_PREPARE, method)
+        yield _row(
+            f"first-{method}",
+            f"first use of {method}, nothing compiled; before: {before}",
+            100,
+            1,
+            taken,
+            "s",
+        )
+    for method, was in (_MEMORY | _GRIDS).items():
+        peak = _alone(_PEAK, method, "grid" if method in _GRIDS else "line")
+        what = f"memory of {method}" + (f"; before: {was}" if was else "")
+        yield _row(f"memory-{method}", what, MANY, 1, peak, "bytes per bin")
+
+
+def _error_bars() -> Iterator[Row]:
+    for digits, before in ((17, "6.3"), (20, "some 900, reckoned from 300 bins")):
+        hats = fitted_hats(1 << digits, "all-ranges")
+        at = np.arange(1 << digits)
+        error = hats_error(hats, float(hats.whole) ** 2)
+        hats_range_variances(error, at[:5000], at[:5000] + 1)
+        taken = _seconds(hats_range_variances, error, at, at + 1)
+        what = f"error bars of all bins, hats; before: {before}"
+        yield _row(f"hats-bars-{digits}", what, at.size, 1, taken, "s")
+
+
+def _sums() -> Iterator[Row]:
+    taken = []
+    for digits in (10, 20):
+        release = _released("identity", np.zeros(1 << digits, np.int64))
+        release.sum(3, 900)
+        taken.append(sum(_seconds(release.sum, 3, 900) for _ in range(200)))
+    what = "release.sum, over that of 2^10 bins; before: in proportion to the bins"
+    yield _row("sum-growth", what, MANY, 200, taken[1] / taken[0], "times")
+
+
+def _runs() -> Iterator[Row]:
+    scale = 1 / 0.98
+    rough, final = 2 * scale**2, 2 * 50.0**2
+    for digits, before in ((15, "0.71"), (17, "14.2"), (18, "not run")):
+        x = np.round(np.random.default_rng(digits).laplace(0, scale, 1 << digits))
+        taken = _seconds(partial(optimal_runs, x, beta=64 * rough, a=final, b=final / rough))
+        what = f"runs of noise at epsilon 1, 64 variances a run; before: {before}"
+        yield _row(f"runs-{digits}", what, x.size, 1, taken, "s")
+
+
+def _sorts() -> Iterator[Row]:
+    x = np.where(np.arange(MANY) % 4096 < 1000, np.random.default_rng(0).integers(0, 9, MANY), 0)
+    noisy = x + np.random.default_rng(1).laplace(0, 1, MANY)
+    sort = _seconds(partial(np.argsort, noisy, kind="stable"))
+    for method, before in (("php", "27"), ("efpa", "38")):
+        _released(method, x[:4096])
+        taken = _seconds(_released, method, x)
+        what = f"{method}, over a stable argsort of as many doubles; before: {before}"
+        yield _row(f"sorts-{method}", what, MANY, 1, taken / sort, "argsorts")
+    tall = np.random.default_rng(2).lognormal(3, 2, 1 << 18).astype(np.int64)
+    _released("dpc", tall[: 1 << 15])
+    fewer, more = (_seconds(_released, "dpc", tall[: 1 << digits]) for digits in (15, 18))
+    what = "exponent of dpc's time from 2^15 bins on, uneven counts; before: 1.8 on real data"
+    yield _row("growth-dpc", what, tall.size, 1, float(np.log2(more / fewer) / 3), "exponent")
+
+
+def _persons(rows: int = 2_000_000) -> Iterator[Row]:
+    import duckdb
+
+    bins = Domain((Regular(lo=0, hi=100, bins=4096),))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, key in (("ten-each", f"hash(i) % {rows // 10}"), ("one-each", "i")):
+            file = Path(folder) / f"{name}.parquet"
+            duckdb.connect().execute(
+                f"COPY (SELECT CAST({key} AS BIGINT) AS person, hash(i * 8 + 1) % 100000 / 1000.0 AS x "
+                f"FROM range({rows}) t(i)) TO '{file}' (FORMAT parquet)"
+            )
+            free = min(_seconds(partial(count, file, bins, columns="x")) for _ in range(3))
+            for k in (1, 3):
+                bounded = partial(count, file, bins, columns="x", unit="person", max_contributions=k)
+                before = "; before: 6.7 to 7.8 of 20M rows" if k == 3 else ""
+                what = f"at most {k} records each, {name}, over the free count{before}"
+                taken = min(_seconds(bounded) for _ in range(2))
+                yield _row(f"persons-{k}-{name}", what, rows, 2, taken / free, "times")
+
+
+def _released(method: str, x: Floats | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Release:
+    domain = Domain((Integers(0, x.size - 1),))
+    workload = AllRanges(x.size) if method == "efpa" else Points(x.size)
+    curator = Curator.simulated(Counts(x.astype(np.int64), domain), epsilon=Fraction(1), seed=1)
+    made: object = make_pipeline(method, domain, workload).run(curator, workload)
+    assert isinstance(made, Release)
+    return made
+
+
+def _seconds(run: Callable[..., object], *given: object) -> float:
+    start = time.process_time()
+    run(*given)
+    return time.process_time() - start
+
+
+def _alone(program: str, *words: str) -> float:
+    """Return what a process of its own prints; it has compiled nothing before."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            env=os.environ | {"NUMBA_CACHE_DIR": folder},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return float(found.stdout)
