@@ -127,7 +127,7 @@ bench-records: $(VENV)/.engines  ## counting files, people, Spark and a grid, on
 bench-groups: $(VENV)/.bench  ## histograms by group: error of every level, whole numbers, 10^8 bins (minutes)
 	@$(BIN)/python -m benchmarks.groups
 
-bench-scale: $(VENV)/.bench  ## up to 2^62 bins: time, memory and error of listed and dawa2, one JSON line per figure
+bench-scale: $(VENV)/.bench  ## up to 2^62 bins, listed and dawa2; and the slow corners of all methods, before and now
 	@$(BIN)/python -m benchmarks.scale
 
 mutants: $(VENV)/.engines  ## plant privacy bugs one at a time and show the test that kills each (minutes; ARGS="--only NAME")
