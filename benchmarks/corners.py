@@ -32,16 +32,8 @@ from dphist.records import count
 from dphist.release import Release
 
 MANY = 1 << 20
-_MEMORY = {
-    "average": None,
-    "dawa3": None,
-    "hats": None,
-    "h": 319,
-    "dawa": 371,
-    "greedyh-tuned": 383,
-    "mwem": 268,
-}
-_GRIDS = {"quadtree": 481}
+_MEMORY = {"average": 338, "dawa3": 79, "hats": 196, "h": 285, "dawa": 187, "greedyh-tuned": 356, "mwem": 380}
+_GRIDS = {"quadtree": 318}
 _FIRST = {"average": 9, "dawa3": 30}
 _PEAK = """
 import sys, numpy as np, dphist
@@ -84,7 +76,7 @@ def corners() -> Iterator[Row]:
         )
     for method, was in (_MEMORY | _GRIDS).items():
         peak = _alone(_PEAK, method, "grid" if method in _GRIDS else "line")
-        what = f"memory of {method}" + (f"; before: {was}" if was else "")
+        what = f"memory of {method}; before: {was}"
         yield _row(f"memory-{method}", what, MANY, 1, peak, "bytes per bin")
 
 
