@@ -747,6 +747,15 @@ def test_an_error_after_the_charge_does_not_say_that_nothing_was_charged(here, m
     assert "spent 1" in dphist("ledger", "show").stdout
 
 
+def test_a_charge_that_may_be_written_is_not_called_nothing(here, monkeypatch, unrehearsed):
+    def fail(*given, **options):
+        raise package.errors.LedgerError("the disk failed under the ledger.")
+
+    monkeypatch.setattr("dphist.privacy.ledger.Ledger._append", fail)
+    said = dphist(*PUBLISH, "--epsilon", "1", code=3).stderr
+    assert "the disk failed" in said and "nothing was charged" not in said.casefold()
+
+
 def test_a_demo_without_its_data_says_how_to_get_it(here, monkeypatch):
     import importlib.util
 

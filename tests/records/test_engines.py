@@ -518,6 +518,35 @@ def test_microseconds(load):
         assert np.array_equal(got, np.bincount(at[at >= 0], minlength=days_far.n)), name
 
 
+def test_endless_times_stop_no_fine_count(server):
+    import psycopg
+
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        moments = ", ".join(f"('{m}'::timestamp)" for m in ("infinity", "-infinity", "2024-03-01 12:00:00.5"))
+        connection.execute(f"CREATE TABLE endless AS SELECT t, t::date AS d FROM (VALUES {moments}) AS v(t)")
+    for column, bin in (("t", 2000), ("d", None)):
+        where = {"columns": column, "table": "endless"}
+        bins, _ = count(server.url(), Domain((FINE_AXES[0],)), **where).held()
+        assert bins.tolist() == ([] if bin is None else [bin - 1])
+
+
+def test_days_beyond_the_reach_of_microseconds(spark, tmp_path):
+    days = [0, 1, 2**31 - 1, -(2**31) + 1, 213_503_982, -213_503_982]
+    pq.write_table(pa.table({"d": pa.array(days, pa.int32()).cast(pa.date32())}), tmp_path / "d.parquet")
+    frame = spark.read.parquet(str(tmp_path / "d.parquet"))
+    axis = Instants("1000-01-01", "9000-01-01", freq="7s", tz="UTC")
+    _, tallies = count(frame, Domain((axis,)), columns="d").held()
+    assert tallies.tolist() == [1, 1]
+
+
+def test_bytes_that_are_no_text_have_no_hash(spark, tmp_path):
+    cells = pa.array([b"a", b"\xff\xfe", b"\xed\xa0\x80", b""], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"k": cells}), tmp_path / "k.parquet")
+    for data in (tmp_path / "k.parquet", spark.read.parquet(str(tmp_path / "k.parquet"))):
+        bins, _ = count(data, Domain((Hashed(40),)), columns="k").held()
+        assert bins.tolist() == sorted(Hashed(40).bin(key) for key in ("a", ""))
+
+
 # --- one person, many records -------------------------------------------------------------------------------
 
 

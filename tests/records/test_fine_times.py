@@ -48,6 +48,8 @@ def test_numpy_times_of_every_unit(unit):
     assert MS.index(cells).tolist() == want
     far = np.array([2**62, -(2**62)], dtype=np.int64).view(f"M8[{unit}]")
     assert MS.index(far, "clip").tolist() == [MS.n - 1, 0]
+    ends = np.array([2**63 - 1, -(2**63) + 1], dtype=np.int64).view(f"M8[{unit}]")
+    assert MS.index(ends, "clip").tolist() == [MS.n - 1, 0]
 
 
 MS_START, MS_END = np.datetime64("2024-01-01T00:00:00"), np.datetime64("2024-01-01T00:00:02")
@@ -105,6 +107,8 @@ def test_a_release_of_microseconds_is_asked_in_times():
         (lambda: Instants("1000-01-01", "9000-01-01", "1s", "Europe/Berlin"), "name the time zone UTC"),
         (lambda: Instants("2024-01-01T00:00:00.5", "2024-01-02", "1s"), "a whole second"),
         (lambda: Instants("2024-01-01", "2024-01-02", "1ns"), "us, ms, s"),
+        (lambda: Instants("8999-01-01", "8999-01-01T00:00:00.0001", "1us"), "so far from 1970"),
+        (lambda: Instants("1000-01-01", "1000-01-01T00:01", "5us", "UTC"), "so far from 1970"),
         (lambda: CENTURY.names(), "too many to write out"),
         (lambda: CENTURY.moments(), "too many to write out"),
         (lambda: CENTURY.edges, "too many to write out"),
@@ -123,6 +127,12 @@ def test_a_release_of_microseconds_is_asked_in_times():
 def test_what_cannot_be_is_refused(make, words):
     with pytest.raises(UsageError, match=words):
         make()
+
+
+@pytest.mark.parametrize("start", ["1834-01-01", "1970-01-01", "2105-12-31"])
+def test_listed_edges_are_told_apart(start):
+    axis = Instants(start, f"{start}T00:00:00.001", "1us")
+    assert (np.diff(axis.edges) > 0).all() and axis.moment(axis.edges[7]) == f"{start} 00:00:00.000007"
 
 
 def test_a_last_step_may_be_shorter():

@@ -42,6 +42,7 @@ _SETTINGS = [
     "eta",
     "extra",
     "fanout",
+    "flat",
     "formula",
     "groups",
     "halved",

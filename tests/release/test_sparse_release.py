@@ -108,7 +108,7 @@ def test_parquet_holds_a_row_for_each_group(tmp_path, ranges, listed):
     assert [table["value"][i] for i in kept] == TALLIES
 
 
-@pytest.mark.parametrize("change", ["DROP", "raw::VARCHAR", "start + 7"])
+@pytest.mark.parametrize("change", ["DROP", "raw::VARCHAR", "start + 7", "NULL"])
 def test_damaged_parquet_is_refused(tmp_path, ranges, change):
     import duckdb
 
@@ -116,6 +116,7 @@ def test_damaged_parquet_is_refused(tmp_path, ranges, change):
     with duckdb.connect() as db:
         [(head,)] = db.execute("SELECT value FROM parquet_kv_metadata(?)", [str(path)]).fetchall()
         columns = {"DROP": '* EXCLUDE ("end")', "raw::VARCHAR": "* REPLACE (raw::VARCHAR AS raw)"}
+        columns["NULL"] = '* REPLACE (IF("start" = 0, NULL, raw) AS raw)'
         chosen = columns.get(change, '* REPLACE (IF("start" = 3, 2, "start") AS "start")')
         db.execute(
             f"COPY (SELECT {chosen} FROM read_parquet('{path}')) TO '{other}' "

@@ -16,6 +16,7 @@ from dphist.errors import UsageError
 
 _MOST_BITS = MOST_BINS.bit_length() - 1
 _LONGEST_SALT = 100
+LONGEST_KEY = 1 << 27  # characters: with any salt in front, a text that every engine holds
 _UNDECODED = "\ufffd"  # stands for bytes that are no text
 
 
@@ -71,7 +72,7 @@ class Hashed:
 
     def bin(self, key: object) -> int | None:
         """Return the bin of a key, None for what is no text."""
-        if not isinstance(key, str) or not _is_key(key):
+        if not isinstance(key, str) or len(key) > LONGEST_KEY or not _is_key(key):
             return None
         digest = sha256((self.salt + key).encode()).digest()
         return int.from_bytes(digest[:8], "big") >> (64 - self.bits)

@@ -75,6 +75,13 @@ class Instants:
                     f"steps of {self.freq} from {self.start} to {self.stop} are too fine to follow the clock "
                     f"of {self.tz}: name the time zone UTC, or take longer steps."
                 )
+            # Edges that are listed are seconds in doubles, which tell such steps apart near 1970 alone.
+            far = max(abs(first), abs(last)) / 1e6
+            if self.n <= MAX_BINS and self.ticks[2] < 2e6 * float(np.spacing(far)):
+                raise UsageError(
+                    f"steps of {self.freq} are too fine so far from 1970: take longer ones, or more than "
+                    f"{MAX_BINS:,} bins."
+                )
             return
         count, unit = self._step
         seconds = count * (_SECONDS.get(unit) or 28 * 86_400)
@@ -414,7 +421,8 @@ def _microseconds_of(cells: NDArray[np.datetime64]) -> NDArray[np.int64]:
     unit, step = np.datetime_data(cells.dtype)
     # At most 2**62 microseconds, which no axis reaches.
     each = _ELAPSED[unit] if unit in ("us", "ms") else _LENGTHS.get(unit, 0) * 10**6
-    far = 2**62 // (step * each) if each else 2**63 - 1
+    # At either end of what nanoseconds reach numpy rounds beyond it.
+    far = 2**62 // (step * each) if each else 2**63 - 10**9
     moved = np.clip(cells.view(np.int64), -far, far).view(cells.dtype)
     if unit in ("fs", "as"):  # no factor leads from these to coarser units
         moved = moved.astype("datetime64[ns]")

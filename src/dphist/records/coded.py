@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dphist.domain import Addresses, Codes, Hashed, Keyed
 from dphist.domain.addresses import FORMS
+from dphist.domain.hashed import LONGEST_KEY
 from dphist.records.cells import UNDECODED
 from dphist.records.sql import Engine, column, double, is_null, select, whole
 
@@ -33,10 +34,11 @@ def place_text(rows: exp.Select, name: str, carried: list[str], axis: Keyed) -> 
 
 
 def hashed(engine: Engine, text: exp.Expression, axis: Hashed) -> exp.Expression:
-    """Return the digits of a key's hash in base 16; null for what is no text."""
+    """Return the digits of a key's hash in base 16; null for what is no text, or longer than any key."""
+    short = exp.LTE(this=exp.Length(this=text.copy()), expression=exp.Literal.number(LONGEST_KEY))
     whole = exp.EQ(this=_position_in(text, UNDECODED), expression=exp.Literal.number(0))
     salted = exp.DPipe(this=_text(axis.salt), expression=text.copy()) if axis.salt else text.copy()
-    return _where([whole], engine.sha256(salted))
+    return _where([short, whole], engine.sha256(salted))
 
 
 def _first_bits(digits: exp.Expression, bits: int) -> exp.Expression:

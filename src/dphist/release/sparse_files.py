@@ -91,7 +91,8 @@ def read_parquet(file: Path, described: dict[str, Any], rows: int, types: list[A
             found = db.execute(f"{query} FROM read_parquet(?)", [str(file)]).fetchnumpy()
     except duckdb.Error as error:
         raise files.damaged(file, error) from None
-    first, last, raw = (np.ma.filled(found[name], -1) for name in ("first", "last", "raw"))
+    first, last = (np.ma.filled(found[name], -1) for name in ("first", "last"))
+    raw = np.ma.filled(found["raw"], np.nan)
     name = repr(file.name)
     if not np.array_equal(first[1:], last[:-1]):
         raise ReleaseFileError(f"{name} is damaged: its groups do not follow each other. Fetch it again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock
@@ -18,7 +19,7 @@ from dphist.domain import Axis, Categories, Domain, Instants
 from dphist.errors import DphistError, UsageError
 from dphist.release import Estimate, Release, words
 from dphist.release.differences import change, level_of_each
-from dphist.release.files import load_dense
+from dphist.release.files import fraction, load_dense
 from dphist.release.glance import is_release
 from dphist.release.grouped import GroupedRelease
 from dphist.release.show import facts
@@ -356,7 +357,9 @@ def _groups(found: GroupedRelease, chosen: tuple[str, str] | None) -> dict[str, 
 def _protects(found: AnyRelease) -> str:
     """Return whom a release protects: with the epsilon of all histograms that were published together."""
     said: Any = found.provenance.get("publication")
-    epsilon, many = (said["epsilon"], len(said["histograms"])) if said else (found.epsilon, 1)
+    epsilon, many = found.epsilon, 1
+    with suppress(KeyError, TypeError, ValueError):  # a file says what it likes
+        epsilon, many = fraction(said["epsilon"]), len(said["histograms"])
     start = f"One of {many} histograms that together protect" if many > 1 else "It protects"
     return f"{start} {found.unit} with epsilon {exact(Fraction(epsilon))}."
 

@@ -40,6 +40,11 @@ _ZONE = "spark.sql.session.timeZone"
 _ESCAPES = "spark.sql.parser.escapedStringLiterals"
 # Seconds of a clock without a zone, by its parts: a cast would read it in the session's zone.
 _DAYS = "CAST(DATEDIFF(CAST(v AS DATE), DATE '1970-01-01') AS BIGINT) * 86400"
+# Microseconds of days that no axis has would overflow.
+_DAY_MICROSECONDS = f"""
+    CASE WHEN {_DAYS} > 1000000000000 THEN 1000000000000000000
+         WHEN {_DAYS} < -1000000000000 THEN -1000000000000000000 ELSE {_DAYS} * 1000000 END
+"""
 _CLOCK = f"{_DAYS} + HOUR(v) * 3600 + MINUTE(v) * 60 + SECOND(v)"
 _CLOCK_MICROSECONDS = f"""
     ({_DAYS} + HOUR(v) * 3600 + MINUTE(v) * 60) * 1000000
@@ -128,14 +133,16 @@ class Spark(sql.Engine):
         return exp.Collate(this=exp.cast(value, "text"), expression=exp.to_identifier("UTF8_BINARY"))
 
     def sha256(self, text: exp.Expression) -> exp.Expression:
-        return exp.Anonymous(this="SHA2", expressions=[text, exp.Literal.number(256)])
+        # Spark keeps bytes that are no text in a column of text; the salt in front of them is valid.
+        template = "CASE WHEN IS_VALID_UTF8(key) THEN SHA2(key, 256) END"
+        return sql.fill(template, self.dialect, key=text)
 
     def seconds(self, value: exp.Expression, field: Field) -> exp.Expression:
         template = {"instant": "UNIX_SECONDS(v)", "date": _DAYS, "local": _CLOCK}[field.kind]
         return exp.cast(exp.paren(sql.fill(template, self.dialect, v=value)), "double")
 
     def microseconds(self, value: exp.Expression, field: Field) -> exp.Expression:
-        template = {"instant": "UNIX_MICROS(v)", "date": f"{_DAYS} * 1000000", "local": _CLOCK_MICROSECONDS}
+        template = {"instant": "UNIX_MICROS(v)", "date": _DAY_MICROSECONDS, "local": _CLOCK_MICROSECONDS}
         return exp.cast(exp.paren(sql.fill(template[field.kind], self.dialect, v=value)), "bigint")
 
     def bound(self, rows: exp.Select, limit: int, *, is_large: bool = False) -> exp.Select:
