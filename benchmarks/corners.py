@@ -34,7 +34,7 @@ from dphist.release import Release
 MANY = 1 << 20
 _MEMORY = {"average": 338, "dawa3": 79, "hats": 196, "h": 285, "dawa": 187, "greedyh-tuned": 356, "mwem": 380}
 _GRIDS = {"quadtree": 318}
-_FIRST = {"average": 9, "dawa3": 30}
+_FIRST = {"average": 11.4, "dawa3": 18.8}
 _PEAK = """
 import sys, numpy as np, dphist
 def kilobytes(field):

@@ -33,6 +33,12 @@ def test_hosts_are_listed_and_asked(flows):
     assert dphist("plot", "hosts.json", "again.svg").stdout == "again.svg\n"
 
 
+def test_a_listing_of_nothing_has_no_picture_and_is_no_error(flows):
+    nobody = ("--column", "src", "--where", "src = 'x'", "--addresses", "0.0.0.0/0", "--prefix", "32")
+    said = dphist("publish", "flows.csv", *nobody, *SURE, "--out", "none.json", "--plot", "none.png").stderr
+    assert "picture: none, for no bin is listed." in said and not (flows / "none.png").exists()
+
+
 def test_ranges_and_codes(flows):
     nets = ("--column", "src", "--addresses", "0.0.0.0/0", "--prefix", "32", "--workload", "ranges")
     assert dphist("publish", "flows.csv", *nets, *SURE, "--out", "nets.json").stdout

@@ -256,6 +256,9 @@ def refuse_to_draw(plan: Plan) -> None:
 
 def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool, looks: options.Looks) -> bool:
     """Draw a saved release, or print the command that draws it later."""
+    if not getattr(release, "has_picture", True):
+        say("picture: none, for no bin is listed.")
+        return True
     try:
         check_free(plot, overwrite=overwrite)  # it may have come meanwhile
         release.plot(plot, overwrite=overwrite, **vars(looks))
