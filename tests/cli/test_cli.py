@@ -779,7 +779,7 @@ def test_an_audit_says_what_it_found_and_draws_it(here):
     assert not found["violated"]
     assert found["bound"] <= 1
     assert "<svg" in (here / "a.svg").read_text()
-    assert "not refuted" in dphist("audit", "identity", "--trials", "40").stdout
+    assert "not refuted" in dphist("audit", "identity", "--trials", "100").stdout
     dphist("audit", "identiti", code=2)
 
 

@@ -374,7 +374,7 @@ def test_a_ledger_that_is_named_must_exist(tmp_path):
 
 def test_a_report_adds_up_the_histograms_of_one_charge(tmp_path):
     """They share a charge, and so an id: neither is taken for the other, and the ledger confirms each."""
-    from dphist.reports import budget, page, registry
+    from dphist.reports import budget, registry, sheet
 
     book = dphist.Ledger.open(tmp_path / "l.db", create=True)
     plans = {
@@ -386,7 +386,7 @@ def test_a_report_adds_up_the_histograms_of_one_charge(tmp_path):
     both = list(dphist.Publication(plans).release(visits(), ledger=book).values())
     (known,) = budget.budgets(both, book)
     assert known.spent == 1 and known.charges == 1
-    assert page._losses([*both, both[0]], [])[0].epsilon == registry._total([*both, both[0]]) == 1
+    assert sheet._losses([*both, both[0]], [])[0].epsilon == registry._total([*both, both[0]]) == 1
     forged = [
         replace(both[0], epsilon=Fraction(8, 10)),
         replace(both[1], unit="one record"),

@@ -130,11 +130,11 @@ def some_ends(draw, k, ranges):
 def test_where_the_top_of_a_tree_begins_changes_no_digit(monkeypatch, top):
     """The loops as Python runs them: climbs in the order of the groups, and each range climbing alone."""
     draw = np.random.default_rng(top)
-    loops = ("_up_from_begin", "_up_from_end", "added", "_by_group", "_ends_in_groups", "_climbed", "_answer")
+    loops = ("_up_from_begin", "_up_from_end", "added", "_by_group", "_ends_in_groups", "_climb", "_answer")
     for loop in loops:
         monkeypatch.setattr(variances, loop, getattr(variances, loop).py_func)
-    climbs, climbed = [], variances._climbed
-    monkeypatch.setattr(variances, "_climbed", lambda *ends: climbs.append("in order") or climbed(*ends))
+    climbs, climb = [], variances._climb
+    monkeypatch.setattr(variances, "_climb", lambda *ends: climbs.append("in order") or climb(*ends))
     for k, branching, missing in itertools.product([2, 5, 40, 67], [2, 3, 16], [0.0, 0.4]):
         error = some_error(draw, k, branching, missing)
         begin, end = some_ends(draw, k, 300)
@@ -143,7 +143,7 @@ def test_where_the_top_of_a_tree_begins_changes_no_digit(monkeypatch, top):
         assert climbs == []
         monkeypatch.setattr(variances, "_TOP", top)
         assert np.array_equal(variances.range_variances(error, begin, end), alone)
-        assert climbs == ["in order"] * (error.tree.size > top)
+        assert climbs == ["in order"] * 2 * (error.tree.size > top)  # begins, then ends
         climbs.clear()
 
 
