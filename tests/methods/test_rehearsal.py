@@ -79,12 +79,6 @@ def compiled_after_rehearsal(plan):
     return compiled() - before
 
 
-@pytest.mark.parametrize("method", CATALOGUE)
-def test_a_rehearsed_release_compiles_nothing(method):
-    for plan in plans(method, [300], [20], ("points", "ranges", "random:40"), ("points",)):
-        assert compiled_after_rehearsal(plan) == set(), plan
-
-
 def components(method):
     """Return the classes of the steps in which methods differ most."""
     line, grid = Domain((Integers(0, 99),)), Domain((Integers(0, 9), Integers(0, 9)))
@@ -93,9 +87,20 @@ def components(method):
     return type(made.partition), type(made.estimate)
 
 
+KINDS = {components(method): method for method in CATALOGUE}.values()
+
+
+@pytest.mark.parametrize(
+    "method", [m if m in KINDS else pytest.param(m, marks=pytest.mark.long) for m in CATALOGUE]
+)
+def test_a_rehearsed_release_compiles_nothing(method):
+    for plan in plans(method, [300], [20], ("points", "ranges", "random:40"), ("points",)):
+        assert compiled_after_rehearsal(plan) == set(), plan
+
+
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("method", {components(method): method for method in CATALOGUE}.values())
+@pytest.mark.parametrize("method", KINDS)
 def test_a_rehearsed_release_compiles_nothing_of_any_size(method):
     for plan in plans(method, [1, 2, 1000], [2], ("points", "ranges", "random:40")):
         assert compiled_after_rehearsal(plan) == set(), plan
