@@ -6,7 +6,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from fractions import Fraction
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -361,7 +360,7 @@ def _protects(found: AnyRelease) -> str:
     with suppress(KeyError, TypeError, ValueError):  # a file says what it likes
         epsilon, many = fraction(said["epsilon"]), len(said["histograms"])
     start = f"One of {many} histograms that together protect" if many > 1 else "It protects"
-    return f"{start} {found.unit} with epsilon {exact(Fraction(epsilon))}."
+    return f"{start} {found.unit} with epsilon {exact(epsilon)}."
 
 
 def _column_names(found: AnyRelease, one: Release) -> list[str]:
