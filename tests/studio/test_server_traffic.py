@@ -321,3 +321,15 @@ class TestReleases:
         alone, joint = ([name for name, _ in said[which]] for which in ("each", "joint"))
         assert "Each interval holds by itself" in alone and "All intervals hold at once" in joint
         assert "Each interval holds by itself" not in joint and len(alone) == len(joint)
+
+
+@pytest.mark.parametrize("said", [{"x": 1}, "abc", 5, {"epsilon": "1e999999", "histograms": ["a", "b"]}])
+def test_what_a_file_says_of_its_publication_may_be_anything(said):
+    from dataclasses import replace
+
+    from dphist.studio.releases import _protects
+
+    release = library.from_counts([5, 6], epsilon=2)
+    assert _protects(replace(release, provenance={"publication": said})) == (
+        "It protects one record with epsilon 2."
+    )
