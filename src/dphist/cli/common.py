@@ -240,8 +240,8 @@ def show_release(release: Any) -> None:
         _show_pieces(release)
     else:
         _show_values(release)
-        shared = shared_bins(release.domain)
-        for line in textwrap.wrap(f"{release.error.accuracy} {shared}", screen_width(SCREEN)):
+        told = " ".join(filter(None, (release.error.accuracy, shared_bins(release.domain))))
+        for line in textwrap.wrap(told, screen_width(SCREEN)):
             show(line)
     if release.bounding:
         show(release.bounding)
