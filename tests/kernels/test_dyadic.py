@@ -64,6 +64,18 @@ def test_a_prior_enters_as_defined(kind, shape):
     close(found, naive.dyadic_average(y, 5.0, shape=shape, prior=prior, shifts=2), 5.0)
 
 
+@pytest.mark.parametrize(
+    ("n", "shape", "believed"), [(1, None, False), (45, None, False), (45, (5, 9), False), (45, None, True)]
+)
+def test_each_row_is_averaged_as_if_it_were_alone(n, shape, believed):
+    rows = np.stack([noisy(kind, n, 5.0) for kind in KINDS])
+    prior = counts("steps", n, 5.0) * 1.5 if believed else None
+    alone = [dyadic_average(row, 5.0, shape=shape, prior=prior) for row in rows]
+    together = dyadic_average(rows, 5.0, shape=shape, prior=prior)
+    for k in range(len(rows)):
+        assert (together[0][k] == alone[k][0]).all() and (together[1][k] == alone[k][1]).all()
+
+
 @pytest.mark.parametrize("r", [0.35, 1.0, 1.4, 30.0])
 def test_likelihoods_of_dispersed_bins_are_the_integrals_that_they_claim_to_be(r):
     u = np.linspace(-60 * (r + 1), 60 * (r + 1), 2_000_001)

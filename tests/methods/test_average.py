@@ -73,7 +73,7 @@ def test_harm_is_told_from_help_by_the_noisy_counts_alone():
         return averaging_helps(noisy, average(noisy), 10.0, average)
 
     def flat(noisy):
-        return np.full(noisy.size, noisy.mean())
+        return np.broadcast_to(noisy.mean(axis=-1, keepdims=True), noisy.shape)
 
     for n in (64, 300, 5000):
         assert all(judged(np.full(n, 50), flat) for _ in range(5))

@@ -30,7 +30,8 @@ from dphist.errors import UsageError
 from dphist.kernels.halving import public_key
 from dphist.uncertainty import noise_law
 
-Average = Callable[[Floats], Floats]  # what made the values from the measurement
+Average = Callable[[Floats], Floats]  # what made the values from the measurement, or from rows of them
+_AT_ONCE = 1 << 14  # bins of all measurements that are averaged in one call
 _RUNS = 1 << 14  # bins in all runs of one sign, up to which fewer bins are moved at once than need be
 _PARTS = 16  # the bins are moved in at least so many parts: in eight, estimates were a seventh too large
 _MOVED = 1 << 12  # bins that are moved, of more
@@ -181,12 +182,17 @@ def _covariances(
     n = measured.size
     covariance, known = np.zeros(n), np.zeros(n, dtype=bool)
     draws = public_draws(measured, scale)
-    for k in range(runs):
-        part = slice(k, n, parts)
-        move = np.zeros(n)
-        move[part] = draws[part]
-        gain = np.sign(move) * (average(measured + move) - average(measured - move)) / 2
-        covariance[part], known[part] = gain[part], True
+    each = max(_AT_ONCE // (2 * n), 1)
+    for begin in range(0, runs, each):
+        ks = range(begin, min(begin + each, runs))
+        moves = np.zeros((len(ks), n))
+        for move, k in zip(moves, ks, strict=True):
+            move[k::parts] = draws[k::parts]
+        made = average(np.concatenate((measured + moves, measured - moves)))
+        gains = np.sign(moves) * (made[: len(ks)] - made[len(ks) :]) / 2
+        covariance += gains.sum(axis=0)  # of each bin one row, at most, is not 0
+        for k in ks:
+            known[k::parts] = True
     p = math.exp(-1 / scale)
     return (1 + p) / (1 - p) * covariance, known
 

@@ -83,34 +83,36 @@ def dyadic_average(
     """Return every bin's average over all dyadic partitions, never negative, and its posterior deviation.
 
     Args:
-        noisy: counts with independent Laplace noise.
+        noisy: counts with independent Laplace noise; rows of them are averaged each by itself.
         scale: of that noise.
         shape: rows and columns of a grid whose cells are given row by row; None for a line.
         prior: counts of the same bins that are believed to have their shape, at least here and there.
         step: of the lattice on which the counts lie; counts that move by a quarter of it or less stay.
         shifts: the most trees.
     """
-    counts = np.ascontiguousarray(noisy, dtype=np.float64)
-    n, z = counts.size, counts / scale
+    counts = np.ascontiguousarray(np.atleast_2d(noisy), dtype=np.float64)
+    (lines, n), z = counts.shape, counts / scale
     shapes = _shapes(prior, n)
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     trust = n / (n + FEW)
-    log_odds = np.log(first_odds(len(shapes), trust))
-    moved, square, weight, best = np.zeros(n), np.zeros(n), 0.0, 0.0
+    log_odds = np.log(np.stack([first_odds(len(shapes), trust)] * lines))
+    moved, square = np.zeros_like(z), np.zeros_like(z)
+    weight, best, sharp = np.zeros((lines, 1)), [0.0] * lines, min(1.0, SHARPNESS / n)
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
-        found = _explain(z[order], np.ascontiguousarray(shapes[:, order]), keys, tables, trust)
+        found = _explain(z[:, order], np.ascontiguousarray(shapes[:, order]), keys, tables, trust)
         del keys
         if tree == 0:
             log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
         evidence, change, changes = _averaged(found, log_odds, tables)
         best = evidence if tree == 0 else best
-        part = math.exp(min(max((evidence - best) * min(1.0, SHARPNESS / n), -60.0), 60.0))
+        gained = ((a - b) * sharp for a, b in zip(evidence, best, strict=True))
+        part = np.array([[math.exp(min(max(gain, -60.0), 60.0))] for gain in gained])
         del found
         change *= part
         changes *= part
-        moved[order] += change
-        square[order] += changes
+        moved[:, order] += change
+        square[:, order] += changes
         weight += part
     del z, shapes, change, changes
     moved /= weight
@@ -118,16 +120,18 @@ def dyadic_average(
     own = np.maximum(counts, 0.0)
     near = np.abs(scale * moved) <= step / 4
     means = np.where(near, own, np.maximum(own + scale * moved, 0.0))
-    return means, scale * np.sqrt(np.maximum(square - moved * moved, 0.0))
+    doubt = scale * np.sqrt(np.maximum(square - moved * moved, 0.0))
+    return means.reshape(noisy.shape), doubt.reshape(noisy.shape)
 
 
 class _Explained(NamedTuple):
-    """A tree over the bins, and the evidence of every way to explain each of its nodes.
+    """A tree over the bins of each line, and the evidence of every way to explain each of its nodes.
 
     The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column; that of single bins is
     in ``leaves``.
     """
 
+    lines: int
     z: Floats
     shapes: Floats
     offset: Ints
@@ -153,7 +157,7 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
     n, blocks = found.z.size, LEARN // LEARN_BLOCK
     begin = np.arange(blocks) * (n - LEARN_BLOCK) // (blocks - 1) // LEARN_BLOCK * LEARN_BLOCK
     bins = (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
-    return _explain(found.z[bins], found.shapes[:, bins], np.arange(LEARN), tables, trust)
+    return _explain(found.z[None, bins], found.shapes[:, bins], np.arange(LEARN), tables, trust)
 
 
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
@@ -171,7 +175,7 @@ def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
             found.evidence,
             log_odds,
             spare,
-            np.empty(log_odds.shape[1]),
+            np.empty(log_odds.shape[-1]),
             post,
         )
         _reached(found.offset, found.first, post, spare, taken)
@@ -181,12 +185,12 @@ def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
 
 def next_odds(taken: Floats, trust: float) -> Floats:
     """Return shares of ways from how often they were taken, none of them 0."""
-    common = np.zeros(taken.shape[1], bool)
+    common = np.zeros(taken.shape[-1], bool)
     common[SPLIT] = common[1::WAYS] = True
     before = np.where(common, 1.0, 0.1) * trust
     before[SPLIT] = 1.0
     counts = taken + before
-    shares = counts / counts.sum(axis=1, keepdims=True)
+    shares = counts / counts.sum(axis=-1, keepdims=True)
     return np.asarray(np.clip(shares, np.where(common, 0.02, 0.001), 0.98))
 
 
@@ -282,13 +286,17 @@ def _quadtree(rows: int, columns: int, down: int, right: int, order: Ints, keys:
         key += 1 << (2 * level)
 
 
-def _layout(keys: Ints) -> tuple[Ints, Places, Places]:
+def _layout(keys: Ints, lines: int) -> tuple[Ints, Places, Places]:
     """Return where each level begins, and of every node its first bin and its first child.
 
     Level by level from the leaves up, each with a last entry that is no node: a node ends where the next
-    begins, in bins and in children. A node has one or two children.
+    begins, in bins and in children. A node has one or two children. Each level has the nodes of one line
+    after those of another.
     """
-    offset = np.zeros(int(keys[0] ^ keys[-1]).bit_length() + 2, np.int64)
+    height = int(keys[0] ^ keys[-1]).bit_length()
+    if lines > 1:
+        keys = (keys + (np.arange(lines)[:, None] << height)).ravel()
+    offset = np.zeros(height + 2, np.int64)
     offset[1:] = 2  # one node, and the end
     _count_nodes(keys, offset)
     start, first = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int32)  # of at most 2^30 nodes
@@ -301,7 +309,7 @@ def _count_nodes(keys: Ints, offset: Ints) -> None:
     """Write where each level begins, given two entries for each: its first node and its end."""
     for i in range(keys.size - 1):
         apart, level = keys[i] ^ keys[i + 1], 0
-        while apart > 0:
+        while apart > 0 and level + 1 < offset.size:  # lines have no node in common
             offset[level + 1] += 1
             apart >>= 1
             level += 1
@@ -459,6 +467,7 @@ def _evidence(
     per_step: Floats,
     until: Floats,
     spike: float,
+    lines: int,
     size: Floats,
     leaves: Floats,
     out: Floats,
@@ -476,7 +485,10 @@ def _evidence(
         empty: how likely an even block is empty.
     """
     for height in range(offset.size - 1):
+        each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
+        place = -1
         for node in range(offset[height], offset[height + 1] - 1):
+            place = place + 1 if place + 1 < each else 0
             lo, hi = start[node], start[node + 1]
             if height == 0:
                 absolute = abs(z[node])
@@ -497,7 +509,7 @@ def _evidence(
             mean = whole / m
             here = at * mean
             prior = (1 - LOCAL) / (4 * (here + 2))
-            if node > offset[height]:
+            if place > 0:
                 gap = abs(at - level[node - 1]) * mean + 1
                 prior += LOCAL * TAIL / 2 / (gap * math.sqrt(gap))  # gap to the power 1 + TAIL
             else:
@@ -553,15 +565,20 @@ def _upward(
     below: Floats,
     ways: Floats,
     post: Floats,
-) -> float:
-    """Return the log evidence of all partitions; write how likely a node is split, or taken in each way.
+) -> None:
+    """Write the log evidence of all partitions below a node, how likely it is split, or taken in each way.
 
-    What `below` and `ways` hold does not matter. `post` may be `evidence` itself.
+    What `below` and `ways` hold does not matter. `post` may be `evidence` itself. Lines have their own odds.
     """
+    lines = log_odds.shape[0]
     for leaf in range(offset[1] - 1):
         below[leaf] = leaves[leaf]
     for height in range(1, offset.size - 1):
+        each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
+        line, end = -1, offset[height]
         for node in range(offset[height], offset[height + 1] - 1):
+            if node == end:
+                line, end = line + 1, end + each
             child = first[node]
             row = node - offset[1]
             if first[node + 1] - child == 1:
@@ -570,10 +587,10 @@ def _upward(
                     post[way, row] = 0.0
                 post[SPLIT, row] = 1.0
                 continue
-            ways[SPLIT] = log_odds[height, SPLIT] + below[child] + below[child + 1]
+            ways[SPLIT] = log_odds[line, height, SPLIT] + below[child] + below[child + 1]
             most = ways[SPLIT]
             for way in range(1, ways.size):
-                ways[way] = log_odds[height, way] + evidence[way, row]
+                ways[way] = log_odds[line, height, way] + evidence[way, row]
                 most = max(most, ways[way])
             total = 0.0
             for way in range(ways.size):
@@ -584,20 +601,25 @@ def _upward(
             for way in range(ways.size):
                 post[way, row] = ways[way] * over
             below[node] = most + math.log(total)
-    return float(below[offset[-2]])
 
 
 @kernel
 def _reached(offset: Ints, first: Places, post: Floats, reach: Floats, taken: Floats) -> None:
     """Write how likely every node is a block or holds some; add up how often each way is taken by level."""
-    reach[offset[-2]] = 1.0
+    lines = taken.shape[0]
+    for line in range(lines):
+        reach[offset[-2] + line] = 1.0
     for height in range(offset.size - 2, 0, -1):
+        each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
+        line, end = -1, offset[height]
         for node in range(offset[height], offset[height + 1] - 1):
+            if node == end:
+                line, end = line + 1, end + each
             for child in range(first[node], first[node + 1]):
                 reach[child] = reach[node] * post[SPLIT, node - offset[1]]
             if first[node + 1] - first[node] == 2:
                 for way in range(post.shape[0]):
-                    taken[height, way] += reach[node] * post[way, node - offset[1]]
+                    taken[line, height, way] += reach[node] * post[way, node - offset[1]]
 
 
 @kernel
@@ -626,7 +648,8 @@ def _downward(
     node's chance to be a block or to hold some, and these moments. Going down from the last node of a height
     to the first, a node's children take its own row or later ones.
     """
-    carried[0, 0] = 1.0
+    for line in range(offset[-1] - 1 - offset[-2]):
+        carried[line, 0] = 1.0
     for height in range(offset.size - 2, -1, -1):
         for node in range(offset[height + 1] - 2, offset[height] - 1, -1):
             own = carried[node - offset[height]]
@@ -698,8 +721,10 @@ def _add(
 
 
 def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
-    """Return a tree over the bins, and the evidence of every way to explain each of its nodes."""
-    offset, start, first = _layout(keys)
+    """Return a tree over the bins of each line, and the evidence of every way to explain its nodes."""
+    lines = len(z)
+    offset, start, first = _layout(keys, lines)
+    z, shapes = z.ravel(), np.tile(shapes, lines) if lines > 1 else shapes
     nodes, many = int(offset[-1]), shapes.shape[0]
     levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
     scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes - int(offset[1])))
@@ -711,28 +736,30 @@ def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float
         _levels(*tree, spare[0], weights[0], spare[1], weights[1])
         _evidence(
             *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
-            spare[0], leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s],
-            unused if s else empty,
+            lines, spare[0], leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)],
+            scales[s], unused if s else empty,
         )  # fmt: skip
-    return _Explained(z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
+    return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
 
 
-def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[float, Floats, Floats]:
-    """Return the log evidence of a tree, and the mean and mean square by which it moves each bin.
+def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list[float], Floats, Floats]:
+    """Return each line's log evidence of a tree, and the mean and mean square by which it moves each bin.
 
     The evidence of its nodes and bins is overwritten.
     """
-    post = found.evidence
-    total = _upward(
+    post, below = found.evidence, np.empty(found.empty.size)
+    _upward(
         found.offset,
         found.first,
         found.leaves,
         post,
         log_odds,
-        np.empty(found.empty.size),
+        below,
         np.empty(len(post)),
         post,
     )
+    total = below[found.offset[-2] : -1].tolist()
+    del below
     moved, square = found.leaves, np.zeros(found.z.size)
     moved[:] = 0.0
     _downward(
@@ -740,4 +767,4 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[floa
         found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
         np.zeros((found.z.size, 4)), moved, square,
     )  # fmt: skip
-    return total, moved, square
+    return total, moved.reshape(found.lines, -1), square.reshape(found.lines, -1)
