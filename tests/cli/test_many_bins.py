@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from dphist import from_counts
+from dphist.cli.common import show_release
 from shell import dphist
 
 SURE = ("--epsilon", "1000000")
@@ -86,6 +91,8 @@ def test_keys_are_hashed_and_asked(flows):
         (("--codes", "[^0-9]{3}"), "write it last"),
         (("--hashed", "63"), "1 to 62 bits"),
         (("--hashed", "x"), "--hashed needs a whole number"),
+        (("--hashed", "9", "--workload", "ranges"), "hashed keys have none: use the workload points"),
+        (("--hashed", "9", "--method", "dawa3"), "hashed keys have none: use auto, listed or uniform"),
         (("--salt", "x", "--integers", "0", "9"), "--salt goes with --hashed"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--method", "hb"), "listed for single bins"),
         (("--addresses", "0.0.0.0/0", "--prefix", "32", "--out", "x.txt"), ".json"),
@@ -103,3 +110,11 @@ def test_a_dry_run_and_the_list_of_methods(flows):
     facts = dphist("publish", "flows.csv", *hosts, "--y-codes", "[A-Z][0-9]{2}", *SURE, "--dry-run", "--json")
     assert json.loads(facts.stdout)["bins"] == 2600 << 24
     assert "listed" in dphist("methods").stdout
+
+
+def test_no_count_is_minus_0(capsys):
+    release = from_counts([1, 2, 3, 4], epsilon=1, method="identity")
+    show_release(replace(release, raw=np.array([-0.3, -0.0, 0.4, 2.0])))
+    said = capsys.readouterr().out
+    assert said.count(" 0 ") == 3
+    assert not re.search(r"-0\b", said)

@@ -6,6 +6,7 @@ import ipaddress
 import random
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -220,14 +221,26 @@ def test_bad_declarations_say_what_to_write(make, words):
         make()
 
 
-def test_the_hash_is_the_documented_one_and_what_is_no_text_is_left_out_alone():
+def test_the_hash_is_the_documented_one_and_what_has_no_text_is_left_out_alone():
     from hashlib import sha256
 
     assert Hashed(62).bin("abc") == 0xBA7816BF8F01CFEA >> 2  # FIPS 180-2, appendix B.1
     assert Hashed(20, "sal").bin("tkey") == int(sha256(b"saltkey").hexdigest()[:5], 16)
     assert Hashed(20).name(255) == "000ff"
-    cells = ["a", None, 5, 1.5, ["a"], "\ud800", "b\ufffd", float("nan")]
+    cells = ["a", None, "\ud800", "b\ufffd", float("nan"), pd.NaT]
     assert held(records.count(cells, Domain((Hashed(30),)))) == {Hashed(30).bin("a"): 1}
+
+
+def test_cells_without_a_type_are_the_same_keys_in_a_list_an_array_and_a_table():
+    cells = ["a", "5", 5, b"5", True, 1.5, None]
+    series = pd.Series(cells, dtype=object)
+    found = {Hashed(40).bin(key): 1 for key in ("a", "b'5'", "true", "1.5")} | {Hashed(40).bin("5"): 2}
+    for data in (cells, np.array(cells, dtype=object), series):
+        assert held(records.count(data, Domain((Hashed(40),)))) == found
+        assert held(records.count(data, Domain((Codes("[0-9a]"),)))) == {10: 1, 5: 2}
+    host = [ipaddress.ip_address("10.0.0.7"), "10.0.0.7"]
+    for data in (host, pd.Series(host, dtype=object)):
+        assert held(records.count(data, Domain((Addresses("10.0.0.0/24", 32),)))) == {7: 2}
 
 
 def test_the_longest_codes_are_counted():

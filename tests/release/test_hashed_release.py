@@ -10,7 +10,11 @@ import pytest
 
 import dphist
 from dphist.domain import Domain, Hashed
+from dphist.domain.workload import AllRanges, Points, Rectangles
 from dphist.errors import UsageError
+from dphist.methods.catalogue import CATALOGUE, choose, find, make_pipeline, usual
+from dphist.steps.estimate import GroupMeans
+from dphist.steps.partition import Singletons
 
 SURE = F(10**6)
 
@@ -82,9 +86,58 @@ def test_hashed_keys_have_no_order(listed, dense):
     for asked in ({"workload": "ranges"}, {"method": "dawa2"}):
         with pytest.raises(UsageError, match="hashed keys have none"):
             dphist.histogram(["a"], hashed=40, epsilon=1, ledger=book, **asked)
+    for bits in (3, 40):
+        for asked in ("ranges", "prefixes", [(0, 2)]):
+            with pytest.raises(UsageError, match=r"hashed keys have none: use the workload points"):
+                dphist.histogram(["a"], hashed=bits, epsilon=1, ledger=book, workload=asked)
     with pytest.raises(UsageError, match="salt goes with hashed"):
         dphist.histogram([1], integers=(0, 9), salt="x", epsilon=1, ledger=book)
     assert book.spent("default") == 0
+
+
+def _takes_neighbours(family):
+    return family in ("runs", "runs and tree", "tree", "transform", "grid")
+
+
+@pytest.mark.parametrize("name", [*CATALOGUE, "listed"])
+def test_methods_that_take_neighbours_together_refuse_hashed_keys(name):
+    line = Domain((Hashed(4),))
+    grid = Domain((dphist.Integers(0, 3), Hashed(4)))
+    for domain in (line, grid):
+        if len(domain.axes) not in find(name).dimensions:
+            continue
+        pipeline = make_pipeline(name, domain)
+        if _takes_neighbours(find(name).family):
+            with pytest.raises(UsageError, match=r"hashed keys have none: use auto, listed or uniform"):
+                pipeline.check(domain, Points(domain.n))
+            with pytest.raises(UsageError, match="hashed keys have none"):
+                dphist.Plan(bins=domain, epsilon=1, method=name)
+        else:
+            pipeline.check(domain, Points(domain.n))
+            with pytest.raises(UsageError, match="hashed keys have none: use the workload points"):
+                pipeline.check(line, AllRanges(line.n))
+
+
+def test_what_auto_chooses_for_hashed_keys_leaves_every_bin_alone():
+    for domain in (Domain((Hashed(4),)), Domain((Hashed(2), dphist.Integers(0, 3)))):
+        made = make_pipeline("auto", domain, Points(domain.n))
+        assert (made.choice, made.estimate, made.partition) == ("identity", GroupMeans(), Singletons())
+    assert make_pipeline("auto", Domain((Hashed(40),)), Points(1 << 40)).choice == "listed"
+    compared = usual(Domain((Hashed(4),)), Points(16))
+    assert {"identity", "uniform", "sdahp"} <= set(compared)
+    assert set(compared) <= set(choose(lambda m: m.family in ("baseline", "sorted")))
+
+
+def test_the_other_axis_of_a_grid_of_hashed_keys_may_be_asked_in_ranges():
+    grid = Domain((Hashed(3), dphist.Integers(0, 9)))
+    one, some = (Rectangles(grid.shape, [0, 2], [1, last], [0, 3], [10, 7]) for last in (3, 4))
+    whole = Rectangles(grid.shape, [0], [8], [2], [5])
+    for workload in (one, whole):
+        make_pipeline("auto", grid, workload).check(grid, workload)
+    with pytest.raises(UsageError, match="hashed keys have none"):
+        make_pipeline("identity", grid, some).check(grid, some)
+    with pytest.raises(UsageError, match="hashed keys have none"):
+        dphist.histogram((["a"], ["k"]), by="g", groups=["a"], hashed=3, epsilon=1, workload="ranges")
 
 
 def test_a_grid_of_keys_and_labels_is_listed():

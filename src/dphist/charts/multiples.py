@@ -293,7 +293,7 @@ def _head(panel: Panel, width: int, *, two: bool) -> list[str]:
 
 
 def _total(panel: Panel) -> str:
-    return f": {panel.total:,.0f}".replace("-", "\u2212")
+    return f": {panel.total:z,.0f}".replace("-", "\u2212")
 
 
 def _letters(width: int) -> int:

@@ -247,7 +247,7 @@ def words_of(number: float) -> str:
     if not math.isfinite(number):
         return "\u2013"
     whole = number == round(number) or abs(number) >= 1e5
-    text = f"{number:,.0f}" if whole else f"{number:,.6g}"
+    text = f"{number:z,.0f}" if whole else f"{number:,.6g}"
     return "0" if text == "-0" else text.replace("-", "\u2212")
 
 

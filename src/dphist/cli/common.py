@@ -255,8 +255,8 @@ def _show_groups(release: GroupedRelease) -> None:
         rows = []
         for i in largest:
             answer = release[name, labels[i]].total()
-            ends = "not known" if answer.low is None else f"{answer.low:,.0f} to {answer.high:,.0f}"
-            rows.append((harmless(labels[i], keep=""), f"{totals[i]:,.0f}", ends))
+            ends = "not known" if answer.low is None else f"{answer.low:z,.0f} to {answer.high:z,.0f}"
+            rows.append((harmless(labels[i], keep=""), f"{totals[i]:z,.0f}", ends))
         if len(labels) > len(largest):
             rows.append((f"… {len(labels) - len(largest):,} more", "", ""))
         header = (harmless(name, keep=""), "records", "95 % interval")
@@ -273,10 +273,10 @@ def _show_pieces(release: SparseRelease) -> None:
     rows = []
     for i in largest:
         name = names[i] if "bin" in table or table["bins"][i] == 1 else f"{names[i]} to {table['last'][i]}"
-        ends = f"{table['low'][i]:,.0f} to {table['high'][i]:,.0f}"
+        ends = f"{table['low'][i]:z,.0f} to {table['high'][i]:z,.0f}"
         if release.listing is not None:  # these are shown because they are listed
-            ends = f"{max(table['raw'][i] - release.listing.all_listed(0.95) + 1, 0):,.0f}"
-        rows.append((harmless(name, keep=""), f"{table['value'][i]:,.0f}", ends))
+            ends = f"{max(table['raw'][i] - release.listing.all_listed(0.95) + 1, 0):z,.0f}"
+        rows.append((harmless(name, keep=""), f"{table['value'][i]:z,.0f}", ends))
     if len(names) > len(largest):
         rows.append((f"… {len(names) - len(largest):,} more", "", ""))
     header: tuple[str, ...] = ("bins", "records", "95 % interval")
@@ -305,8 +305,8 @@ def _show_values(release: Release) -> None:
     shown = range(len(names)) if len(names) <= 24 else [*range(12), *range(len(names) - 12, len(names))]
     rows = []
     for i in shown:
-        error = f"{low[i]:,.0f} to {high[i]:,.0f}" if low[i] == low[i] else "not known"
-        rows.append((names[i], f"{values[i]:,.0f}", error))
+        error = f"{low[i]:z,.0f} to {high[i]:z,.0f}" if low[i] == low[i] else "not known"
+        rows.append((names[i], f"{values[i]:z,.0f}", error))
     header = ("bin", "records", "95 % interval")
     numbers = sum(max(cell_len(row[k]) for row in [header, *rows]) for k in (1, 2))
     longest = max(cell_len(row[0]) for row in [header, *rows])
@@ -336,7 +336,7 @@ def _show_grid(release: Release) -> None:
     rows, across = ([harmless(name, keep="") for name in axis.names()] for axis in axes)
     shown = range(len(rows)) if len(rows) <= 24 else [*range(12), *range(len(rows) - 12, len(rows))]
     header = (harmless(" by ".join(names), keep=""), *across)
-    table = [(rows[i], *(f"{value:,.0f}" for value in values[i])) for i in shown]
+    table = [(rows[i], *(f"{value:z,.0f}" for value in values[i])) for i in shown]
     if len(rows) > 24:
         table.insert(12, ("…",) * len(header))
     wide = sum(max(cell_len(row[k]) for row in [header, *table]) + 1 for k in range(1, len(header)))
@@ -347,7 +347,9 @@ def _show_grid(release: Release) -> None:
     low, high = release.intervals()
     width = (high - low).ravel() / 2
     if release.post == "none" and np.ptp(width) < 1e-9:
-        show(f"95 % interval: {width[0]:,.0f} below to {width[0]:,.0f} above each value, for each on its own")
+        show(
+            f"95 % interval: {width[0]:z,.0f} below to {width[0]:z,.0f} above each value, for each on its own"
+        )
 
 
 def spelled_edges(axis: Axis) -> list[Any]:

@@ -247,11 +247,12 @@ def _check_looks(looks: options.Looks, plot: Path | None) -> None:
 def refuse_to_draw(plan: Plan) -> None:
     """Refuse a picture that no release of this plan has."""
     from dphist.methods.sparse import SparsePipeline
+    from dphist.release.sparse import UNDRAWN
     from dphist.steps.estimate import Listed
 
     grid = isinstance(plan.pipeline, SparsePipeline) and len(plan.domain.axes) == 2
     if grid and not isinstance(plan.pipeline.estimate, Listed):
-        raise UsageError("groups of a grid of very many bins are not drawn; leave --plot out.")
+        raise UsageError(f"{UNDRAWN}; leave --plot out.")
 
 
 def _draw(release: Release, plot: Path, saved: Path, *, overwrite: bool, looks: options.Looks) -> bool:

@@ -78,7 +78,7 @@ class Hashed:
         return int.from_bytes(digest[:8], "big") >> (64 - self.bits)
 
     def index(self, values: ArrayLike, outside: Outside = "drop") -> NDArray[np.int64]:
-        """Return each key's bin, -1 for what is no text."""
+        """Return each key's bin, -1 for what is no text; a count writes cells of no type as text first."""
         found = (self.bin(cell) for cell in np.asarray(values, dtype=object).ravel().tolist())
         return np.array([-1 if at is None else at for at in found], dtype=np.int64)
 

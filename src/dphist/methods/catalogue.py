@@ -14,7 +14,7 @@ from functools import partial
 from html import escape
 from typing import Any, Literal
 
-from dphist.domain import Domain, shown
+from dphist.domain import Domain, Hashed, shown
 from dphist.domain.workload import Kind, Workload, kind_of
 from dphist.errors import UsageError, did_you_mean
 from dphist.methods.pipeline import Pipeline, Split
@@ -269,8 +269,12 @@ def _uniformgrid(domain: Domain) -> Pipeline:
 
 def _auto(domain: Domain, workload: Workload | None = None) -> Pipeline:
     """Return the method for a kind of queries, which is public: choosing it costs nothing."""
-    kind = "points" if workload is None else kind_of(workload)
-    chosen = CATALOGUE["average" if kind == "points" else "dawa3"]
+    if any(isinstance(axis, Hashed) for axis in domain.axes):  # whose neighbours have nothing in common
+        name = "identity"
+    else:
+        kind = "points" if workload is None else kind_of(workload)
+        name = "average" if kind == "points" else "dawa3"
+    chosen = CATALOGUE[name]
     return replace(chosen.build(domain), choice=chosen.name)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dphist._common import __version__
-from dphist.domain import Domain, shown
+from dphist.domain import Domain, Hashed, shown
 from dphist.domain.groups import Groups
-from dphist.domain.workload import Workload
+from dphist.domain.workload import Points, Ranges, Rectangles, Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.release import Post, Release
@@ -108,8 +108,15 @@ class Pipeline:
                 f"{self.name} holds a number for every bin, and {domain.n:,} bins are too many for that: use "
                 "the method listed, dawa2 or uniform, or wider bins."
             )
+        _refuse_neighbours_of_hashes(self, domain, workload)
         for step in (self.initialize, self.order, self.partition, self.estimate):
             step.check(domain, workload)
+
+    @property
+    def _ignores_neighbours(self) -> bool:
+        """Whether bins that are next to each other in the domain have no more to do with each other."""
+        alone, sorts = (getattr(step, "ignores_neighbours", False) for step in (self.partition, self.order))
+        return (alone or sorts) and getattr(self.estimate, "ignores_neighbours", False)
 
     def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
         """Run the four steps, and measure the bias if a share is reserved for it."""
@@ -252,6 +259,36 @@ def origin(curator: Curator) -> dict[str, Any]:
         "simulated": curator.is_simulated,
         "id": curator.release,
     }
+
+
+def _refuse_neighbours_of_hashes(made: Pipeline, domain: Domain, workload: Workload) -> None:
+    """Refuse queries and methods that take bins of hashed keys together because they are neighbours."""
+    for along, axis in enumerate(domain.axes):
+        if not isinstance(axis, Hashed):
+            continue
+        if not _asks_one_or_all(workload, along, axis.n):
+            raise UsageError(
+                "a range is of neighbouring bins, and hashed keys have none: use the workload points, and "
+                "ask for keys one by one, or for a list of them."
+            )
+        if not made._ignores_neighbours:  # noqa: SLF001 - of a pipeline, which this is a part of
+            raise UsageError(
+                f"{made.name} takes neighbouring bins together, and hashed keys have none: use auto, listed "
+                "or uniform; up to 2^27 bins also identity, or a method that sorts the bins, such as ahp."
+            )
+
+
+def _asks_one_or_all(workload: Workload, along: int, n: int) -> bool:
+    """Return whether every query asks for one of the n bins along an axis, or for all of them."""
+    if isinstance(workload, Points):
+        return True
+    if not isinstance(workload, Ranges | Rectangles):
+        return False
+    if isinstance(workload, Ranges):
+        widths = workload.hi - workload.lo
+    else:
+        widths = workload.y1 - workload.y0 if along else workload.x1 - workload.x0
+    return bool(np.isin(widths, (1, n)).all())
 
 
 def _spent(curator: Curator) -> Fraction:

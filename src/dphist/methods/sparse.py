@@ -46,11 +46,6 @@ class SparsePipeline(Pipeline):
         super().check(domain, workload)
         if not isinstance(self.partition, PlainSplits):
             return
-        if any(isinstance(axis, Hashed) for axis in domain.axes):
-            raise UsageError(
-                f"{self.name} looks for groups of neighbours, and hashed keys have none: use the method "
-                "listed, with the workload points."
-            )
         if len(domain.axes) == 1:
             return
         ordered = all(isinstance(axis, Integers | Regular) for axis in domain.axes)
@@ -138,9 +133,10 @@ def make_sparse(method: str, domain: Domain, workload: Workload | None) -> Spars
         )
     if name == "uniform":
         return SparsePipeline(partition=Whole(), estimate=GroupMeans())
+    ranges = "" if any(isinstance(axis, Hashed) for axis in domain.axes) else "dawa2 for ranges "
     raise UsageError(
         f"{name} holds a number for every bin, and {domain.n:,} bins are more than the {MAX_BINS:,} that "
-        "fit: use listed for single bins, dawa2 for ranges or uniform for the total; or wider bins."
+        f"fit: use listed for single bins, {ranges}or uniform for the total; or wider bins."
     )
 
 

@@ -482,7 +482,7 @@ def _binned(chunk: list[NDArray[Any]], domain: Domain, outside: Outside) -> NDAr
     bins = np.zeros(chunk[0].size, dtype=np.int64)
     kept = np.ones(chunk[0].size, dtype=np.bool_)
     for axis, part in zip(domain.axes, chunk, strict=True):
-        at = axis.index(as_labels(part) if isinstance(axis, Categories) else part, outside)
+        at = axis.index(as_labels(part) if isinstance(axis, Categories | Keyed) else part, outside)
         kept &= at >= 0
         bins = bins * axis.n + at
     return bins[kept]

@@ -472,7 +472,7 @@ def _sort_arrays(data: object, domain: Domain, outside: Outside) -> dict[int, in
     cells: Sequence[Any] = [data] if len(arrays) == 1 else data  # type: ignore[assignment]
     fates = np.zeros(len(arrays[0]), dtype=np.int64)
     for at, (axis, part, raw) in enumerate(zip(domain.axes, arrays, cells, strict=True)):
-        values = records.as_labels(part) if isinstance(axis, Categories) else part
+        values = records.as_labels(part) if isinstance(axis, Categories | Keyed) else part
         folded = {label.strip().lower() for label in axis.labels} if isinstance(axis, Categories) else set()
         gone = (axis.index(values, outside) < 0) & (fates == Fate.COUNTED)
         for i in np.flatnonzero(gone).tolist():

@@ -246,7 +246,7 @@ def _classes(totals: Floats) -> Iterator[tuple[str, Ints]]:
     cuts = (0, quarter, totals.size - quarter, totals.size)
     for name, a, b in zip(("small", "middle", "large"), cuts, cuts[1:], strict=False):
         of = order[a:b]
-        yield f"{name} ({totals[of[0]]:,.0f} to {totals[of[-1]]:,.0f})", of
+        yield f"{name} ({totals[of[0]]:z,.0f} to {totals[of[-1]]:z,.0f})", of
 
 
 def _margins(release: GroupedRelease, at: int, of: Ints, *, level: float) -> tuple[str, str]:

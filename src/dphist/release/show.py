@@ -386,4 +386,4 @@ def _cell(entry: Any) -> str:
     number = float(entry)
     if not np.isfinite(number):
         return "\u2013" if np.isnan(number) else str(number)
-    return f"{number:,.0f}" if number == round(number) or abs(number) >= 1e5 else f"{number:,.6g}"
+    return f"{number:z,.0f}" if number == round(number) or abs(number) >= 1e5 else f"{number:,.6g}"

@@ -6,28 +6,25 @@ import json
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist._common.spent import Spent
 from dphist.domain import MAX_BINS, Categories, Domain, Instants, Integers, Labelled, Variable, curve
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import UsageError
 from dphist.release import answers, keys
 from dphist.release.keys import Run
-from dphist.release.postprocess import Post
 from dphist.release.release import Estimate, Estimates, Release
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.listing import Listing
-from dphist.uncertainty.models import ErrorModel, Unknown
+from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
@@ -40,7 +37,16 @@ _CUT = (
     "Where a range cuts a group, the interval reaches from none of the group's records to all of them. It "
     "holds for its query alone."
 )
+UNDRAWN = "groups of a grid of very many bins are not drawn"
 _WINDOWS, _LARGEST = 64, 40  # columns of a picture, and of one of a listing
+
+
+_T = TypeVar("_T")
+
+
+def _of_pieces(read: Callable[[Release], _T], told: str) -> _T:
+    """Return a property that is the one of the pieces."""
+    return cast(_T, property(lambda release: read(release.pieces), doc=told))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -98,75 +104,36 @@ class SparseRelease:
 
     # ---- what it says of itself, as any release -----------------------------------------------------
 
-    @property
-    def epsilon(self) -> Fraction:
-        """What the whole release cost."""
-        return self.pieces.epsilon
-
-    @property
-    def charges(self) -> tuple[Spent, ...]:
-        """The parts of ``epsilon`` and what each was spent on."""
-        return self.pieces.charges
-
-    @property
-    def unit(self) -> str:
-        """Whom the guarantee protects."""
-        return self.pieces.unit
-
-    @property
-    def sensitivity(self) -> int:
-        """The largest change of the exact counts that one unit can cause, added over all bins."""
-        return self.pieces.sensitivity
-
-    @property
-    def method(self) -> str:
-        """The name of the method."""
-        return self.pieces.method
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The method's components and settings."""
-        return self.pieces.parameters
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Where the records came from and how they were selected; never a count."""
-        return self.pieces.provenance
-
-    @property
-    def versions(self) -> Mapping[str, Any]:
-        """Of the software that made it."""
-        return self.pieces.versions
-
-    @property
-    def created(self) -> str:
-        """The time of publication in UTC, as ISO 8601."""
-        return self.pieces.created
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the noise came from a seed, so that nothing is protected."""
-        return self.pieces.simulated
-
-    @property
-    def id(self) -> str | None:
-        """The random name of this release in the ledger; None if no ledger was charged."""
-        return self.pieces.id
-
-    @property
-    def post(self) -> Post:
-        """How presentable values follow from the raw ones."""
-        return self.pieces.post
-
-    @property
-    def bounding(self) -> str:
-        """The warning about the bias of contribution bounding; empty if a unit is one record."""
-        return self.pieces.bounding
-
-    @property
-    def error(self) -> ErrorModel:
-        """The error model of the groups' numbers."""
-        return self.pieces.error
+    epsilon = _of_pieces(lambda pieces: pieces.epsilon, "What the whole release cost.")
+    charges = _of_pieces(
+        lambda pieces: pieces.charges, "The parts of ``epsilon`` and what each was spent on."
+    )
+    unit = _of_pieces(lambda pieces: pieces.unit, "Whom the guarantee protects.")
+    sensitivity = _of_pieces(
+        lambda pieces: pieces.sensitivity,
+        "The largest change of the exact counts that one unit can cause, added over all bins.",
+    )
+    method = _of_pieces(lambda pieces: pieces.method, "The name of the method.")
+    parameters = _of_pieces(lambda pieces: pieces.parameters, "The method's components and settings.")
+    provenance = _of_pieces(
+        lambda pieces: pieces.provenance,
+        "Where the records came from and how they were selected; never a count.",
+    )
+    versions = _of_pieces(lambda pieces: pieces.versions, "Of the software that made it.")
+    created = _of_pieces(lambda pieces: pieces.created, "The time of publication in UTC, as ISO 8601.")
+    simulated = _of_pieces(
+        lambda pieces: pieces.simulated, "Whether the noise came from a seed, so that nothing is protected."
+    )
+    id = _of_pieces(
+        lambda pieces: pieces.id,
+        "The random name of this release in the ledger; None if no ledger was charged.",
+    )
+    post = _of_pieces(lambda pieces: pieces.post, "How presentable values follow from the raw ones.")
+    bounding = _of_pieces(
+        lambda pieces: pieces.bounding,
+        "The warning about the bias of contribution bounding; empty if a unit is one record.",
+    )
+    error = _of_pieces(lambda pieces: pieces.error, "The error model of the groups' numbers.")
 
     @property
     def description(self) -> str:
@@ -496,7 +463,7 @@ or take to_pandas(), which has one row per group.
         if self.listing is not None:
             return self._largest()
         if not self.has_picture:
-            raise UsageError("groups of a grid of very many bins are not drawn; ask sum((x0, x1), (y0, y1)).")
+            raise UsageError(f"{UNDRAWN}; ask sum((x0, x1), (y0, y1)).")
         return self._windows(zoom)
 
     @property

@@ -26,6 +26,7 @@ class ByNoisyCount(Step):
     """Bins from the smallest rough count to the largest; equals keep the domain's order."""
 
     needs_rough: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
         return np.argsort(require_rough(rough).values, kind="stable")

@@ -63,7 +63,8 @@ class Step:
 
     ``calibrates`` says of an estimator that the errors of its values can be measured and put into intervals;
     ``unbiased`` that on single bins its values are right on average, with noise that no data can change;
-    ``measures_bins`` of an initializer that it measures every bin, which gives every bin an interval.
+    ``measures_bins`` of an initializer that it measures every bin, which gives every bin an interval;
+    ``ignores_neighbours`` that it does the same whatever bins are next to each other in the domain.
     """
 
     spends: ClassVar[bool] = False
@@ -71,6 +72,7 @@ class Step:
     calibrates: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False
     measures_bins: ClassVar[bool] = False
+    ignores_neighbours: ClassVar[bool] = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         """Raise UsageError if this component cannot serve the domain or the workload."""

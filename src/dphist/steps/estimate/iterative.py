@@ -34,6 +34,7 @@ class Mwem(Step):
     """
 
     spends: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
     rounds: int = 10
     passes: int = 100
 

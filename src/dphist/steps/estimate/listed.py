@@ -33,6 +33,7 @@ class Listed(Step):
     """
 
     spends: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
     false_bins: float = 1.0
     most: int | None = None
     threshold: int | None = None

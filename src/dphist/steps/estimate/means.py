@@ -28,6 +28,7 @@ class GroupMeans(Step):
     spends: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -42,6 +43,7 @@ class RoughMeans(Step):
     """The means of the rough counts of each group, at no further cost (NoiseFirst, Xu et al. 2013)."""
 
     needs_rough: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -56,6 +58,7 @@ class WeightedMeans(Step):
     spends: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     needs_rough: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -75,6 +78,7 @@ class LeastSquares(Step):
 
     spends: ClassVar[bool] = True
     needs_rough: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
@@ -98,6 +102,7 @@ class FineMeans(Step):
 
     spends: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from dphist.steps.protocols import Order, Rough, Step
 class Singletons(Step):
     """Every bin is its own group."""
 
+    ignores_neighbours: ClassVar[bool] = True
+
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
@@ -28,6 +31,8 @@ class Singletons(Step):
 @dataclass(frozen=True)
 class Whole(Step):
     """All bins are one group."""
+
+    ignores_neighbours: ClassVar[bool] = True
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
