@@ -14,7 +14,7 @@ import pytest
 
 import dphist
 from dphist import Ledger, MemoryLedger, cli, records
-from dphist.cli.common import show_release
+from dphist.cli.shown import show_release
 from dphist.domain import Domain, Integers, Regular
 from dphist.errors import UsageError
 from dphist.methods.catalogue import CATALOGUE, make_pipeline

@@ -282,6 +282,25 @@ def test_the_command_line_starts_without_what_is_heavy():
     assert run.stdout == "[]\n"
 
 
+def test_only_the_command_that_is_named_is_imported():
+    from dphist.cli import program
+
+    def commands(words):
+        return [command.callback.__name__ for command in program.made(words).registered_commands]
+
+    for words in (["studio"], ["methods", "--help"], ["ledger", "show"]):
+        groups = [group.name for group in program.made(words).registered_groups]
+        assert commands(words) + groups == words[:1]
+    for words in ([], ["--help", "studio"], ["studi"]):  # the help lists all, and so does a suggestion
+        assert commands(words) == list(program._HOME)
+    code = (
+        "import sys; from dphist.cli import program; program.made(['studio']); "
+        "print(sorted({'numpy', 'dphist.domain', 'dphist.cli.publish'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
 @pytest.mark.slow
 def test_the_demo_leaves_release_picture_and_ledger(here):
     run = dphist("demo")
@@ -691,7 +710,7 @@ def test_tables_fit_a_screen(here, monkeypatch):
         monkeypatch.setenv("COLUMNS", str(width))
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            cli.common.show_release(package.load("r.json"))
+            cli.shown.show_release(package.load("r.json"))
         lines = out.getvalue().splitlines()[1:]
         assert max(map(len, lines)) <= width and "…" in out.getvalue()
         ends = [line.index(" to ") for line in lines[2:4]]

@@ -329,7 +329,7 @@ def test_ctrl_c_anywhere_else_is_quiet(monkeypatch):
     def pressed():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "app", pressed)
+    monkeypatch.setattr(commands, "made", lambda words: pressed)
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 130

@@ -246,7 +246,7 @@ class TestErrors:
         def fails(asked):
             raise RuntimeError("could not convert 'Xyzzy42'")
 
-        page = Page(service.application({"fails": fails}, port=lambda: 8765, token="t" * 64))
+        page = Page(service.application(lambda: {"fails": fails}, port=lambda: 8765, token="t" * 64))
         error = page.refused("fails", status=500)
         assert error["code"] == "internal" and error["charged"] is False
         assert "Xyzzy" not in json.dumps(error)
@@ -258,7 +258,7 @@ class TestErrors:
             yield {"part": "first"}
             raise ValueError("Xyzzy42")
 
-        page = Page(service.application({"fails": fails}, port=lambda: 8765, token="t" * 64))
+        page = Page(service.application(lambda: {"fails": fails}, port=lambda: 8765, token="t" * 64))
         first, last = page.lines("fails")
         assert first == {"part": "first"} and last["part"] == "failed"
         assert "Xyzzy" not in json.dumps(last) + capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Where a studio starts, and what the command says that starts it."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -92,6 +93,24 @@ def test_the_flights_are_there_with_a_plan_and_a_ledger_of_their_own(here, monke
     assert str(Ledger.open(here / "dphist-studio-demo" / "ledger.db").limit("flights")) == "4"
 
 
+FIRST_VIEW = """
+import sys
+from functools import partial
+from pathlib import Path
+from dphist.cli import program, studio
+from dphist.studio import serve, service
+from dphist.studio.start import Start
+program.made(["studio"])
+start = Start.of("p.toml", None)
+print(sorted({"numpy", "dphist.domain", "dphist.studio.edit"} & set(sys.modules)))  # until it is served
+functions = serve.begun(partial(studio._functions, start))()
+functions["session"]({})
+assert functions["plan/open"]({"path": "p.toml"})["plan_digest"]
+heavy = {"numba", "duckdb", "pandas", "polars", "pyarrow", "scipy", "altair", "vl_convert", "sqlglot"}
+print(sorted(heavy & set(sys.modules)), flush=True)
+"""
+
+
 class TestCommand:
     def test_without_its_packages_it_says_how_to_get_them(self, here, monkeypatch):
         real = importlib.util.find_spec
@@ -125,6 +144,31 @@ class TestCommand:
         ]
         for more in (["people.csv"], ["--ledger", "l.db"], ["--demo"]):
             assert "--view shows" in dphist("studio", "--view", ".", *more, code=2).stderr
+
+    def test_the_page_is_sent_before_what_answers_is_there(self):
+        import threading
+
+        from dphist.studio.service import application
+        from studio_client import PORT, TOKEN, Page
+
+        ready = threading.Event()
+
+        def functions():
+            ready.wait(60)
+            return {"session": lambda asked: {"ok": True}}
+
+        page = Page(application(functions, port=lambda: PORT, token=TOKEN))
+        for name in ("/", "/static/app.js", "/static/style.css"):
+            assert page.client.get(name).status_code == 200
+        ready.set()
+        assert page.ask("session") == {"ok": True}
+
+    def test_the_first_view_waits_for_nothing_heavy(self, here):
+        (here / "p.toml").write_text(
+            'data = "people.csv"\nepsilon = 1\n[histograms.a]\ncolumn = "age"\nintegers = [0, 9]\n'
+        )
+        run = subprocess.run([sys.executable, "-c", FIRST_VIEW], capture_output=True, text=True)
+        assert (run.returncode, run.stdout) == (0, "[]\n[]\n"), run.stderr
 
     def test_a_port_that_is_taken_is_said(self, here):
         import socket

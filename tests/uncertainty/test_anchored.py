@@ -14,7 +14,7 @@ import pytest
 
 import dphist
 from dphist import cli
-from dphist.cli.common import show_release
+from dphist.cli.shown import show_release
 from dphist.domain import Categories, Domain, Integers
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Groups

@@ -12,7 +12,7 @@ import pytest
 
 import dphist
 from dphist import cli
-from dphist.cli.common import show_release
+from dphist.cli.shown import show_release
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError

@@ -18,14 +18,14 @@ def main() -> None:
     """Run the command line: `dphist.cli.program`, which is imported here so that Ctrl-C ends that quietly."""
     _fill_closed_streams()
     try:
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGINT, _leave)
-            from dphist.cli import program
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, _leave) if is_main else None
+        from dphist.cli import program
 
+        app = program.made(sys.argv[1:])
+        if is_main:
             signal.signal(signal.SIGINT, before)
-        else:
-            from dphist.cli import program
-        program.run()
+        program.run(app)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -15,15 +15,13 @@ import typer
 from dphist.cli.common import (
     JsonFlag,
     amount,
-    example_part,
     print_table,
     say,
     show,
-    show_release,
-    spelled_edges,
     to_float,
 )
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable
+from dphist.cli.shown import example_part, show_release, spelled_edges
 from dphist.domain import Addresses, Codes, Instants, Integers, Labelled
 from dphist.errors import DataError, OutputError, PrivacyError, UsageError
 from dphist.planning.places import same_file

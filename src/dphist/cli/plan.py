@@ -26,11 +26,11 @@ from dphist.cli.common import (
     print_table,
     say,
     show,
-    show_release,
     warnings_said,
 )
 from dphist.cli.ledger import budget_line, mixed, units
 from dphist.cli.publish import undisturbed, unsaved
+from dphist.cli.shown import show_release
 from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
 from dphist.errors import DphistError, LedgerError, OutputError, UsageError, is_interrupt

@@ -18,11 +18,12 @@ import typer
 
 from dphist.cli import options
 from dphist.cli.bins import check_columns, say_what_is_short
-from dphist.cli.common import Interrupted, amount, say, show, show_release
+from dphist.cli.common import Interrupted, amount, say, show
 from dphist.cli.ledger import budget_line, mixed, units
 from dphist.cli.options import OUTPUT, PRIVACY, bundled, option
 from dphist.cli.places import check_disk, check_free, check_places
 from dphist.cli.plans import expected_error, make_plan
+from dphist.cli.shown import show_release
 from dphist.cli.stream import check_format, spooled
 from dphist.cli.warm import how_often
 from dphist.domain import Integers, Keyed

@@ -19,6 +19,7 @@ from dphist.errors import UsageError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from dphist.studio.service import Functions
     from dphist.studio.start import Start
 
 
@@ -71,12 +72,19 @@ def studio(
 
 
 def _made(start: Start, port: Callable[[], int], token: str) -> ASGIApp:
-    """Return the studio, which takes most of a second to import: by now the browser opens."""
+    """Return the studio: what it answers with is imported while the browser opens and reads the page."""
+    from dphist.studio.serve import begun
+    from dphist.studio.service import application
+
+    return application(begun(partial(_functions, start)), port=port, token=token)
+
+
+def _functions(start: Start) -> Functions:
     from dphist.studio.edit import Studio
 
     made = Studio(start)
     Thread(target=made.ahead, daemon=True).start()
-    return made.app(port=port, token=token)
+    return made.functions()
 
 
 def _look(folder: Path, port: int, *, no_browser: bool, allow_root: bool) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib.util
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dphist.errors import DataError, OutputError
-from dphist.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dphist.privacy.ledger import Ledger
 
 PLAN = """\
 # 336,776 flights that left New York City in 2013: public data, so that nobody needs protection here.
@@ -52,6 +55,8 @@ def own_ledger(out: Path) -> Ledger:
         raise OutputError(f"cannot make the folder {out}: {error.strerror}. Use --out elsewhere.") from None
     if foreign:
         raise OutputError(f"{out} holds other files; give the demo a folder of its own with --out.")
+    from dphist.privacy.ledger import Ledger
+
     return Ledger.open(out / "ledger.db", create=True)
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dphist._common.text import harmless
 from dphist.errors import OutputError, ReleaseFileError
-from dphist.release import files, show, words, xlsx
+from dphist.release import files, show, words
 from dphist.release.grouped import GroupedRelease
 from dphist.release.release import STAMP, Release
 from dphist.release.sparse import SparseRelease
@@ -169,6 +169,8 @@ def _write_rows(table: show.Columns, out: TextIO) -> None:
 
 
 def _check_rows(table: show.Columns) -> None:
+    from dphist.release import xlsx
+
     rows = next(iter(table.values())).size
     if rows >= xlsx.MOST_ROWS:
         raise OutputError(
@@ -178,6 +180,8 @@ def _check_rows(table: show.Columns) -> None:
 
 
 def _write_xlsx(table: show.Columns, said: _Words, file: Path) -> None:
+    from dphist.release import xlsx
+
     columns = [_plain(column) for column in table.values()]
     wide = [max(12, min(len(name) + 2, 28)) for name in table]
     about = [(name, describe(name, said.level)) for name in table]

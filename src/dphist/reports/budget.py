@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.privacy.ledger import Entry, LedgerLike
-from dphist.reports.sheet import Budget
 
 if TYPE_CHECKING:
     from dphist.release.words import AnyRelease
+    from dphist.reports.sheet import Budget
 
 
 def budgets(releases: Sequence[AnyRelease], book: LedgerLike) -> list[Budget]:
     """Return the budgets of the datasets of some releases, once the ledger has confirmed each of them."""
+    from dphist.reports.sheet import Budget
+
     entries = {entry.release: entry for entry in book.entries() if entry.release}
     for release in releases:
         if not release.simulated:

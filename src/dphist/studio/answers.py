@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -16,13 +15,6 @@ from dphist.release.show import decimal
 
 MOST_EDGES, MOST_NAMES, MOST_LINE = 4096, 400, 64
 MOST_DRAWN = 1 << 16  # bins of an axis that is drawn at all
-
-
-def to_json(said: object) -> bytes:
-    """Return an answer as JSON text; a number that is none must have become null before."""
-    return json.dumps(said, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "backslashreplace"
-    )
 
 
 def exact(value: Fraction | None) -> str | None:

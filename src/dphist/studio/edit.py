@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
@@ -20,7 +21,6 @@ from dphist.planning.shapes import SHAPES
 from dphist.records import schema
 from dphist.release import fresh_name
 from dphist.reports.published import published
-from dphist.studio.foreseeing import Foreseeing
 from dphist.studio.guard import Refusal
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.places import Places
@@ -29,6 +29,9 @@ from dphist.studio.publishing import Publishing
 from dphist.studio.releases import LIMITS, Releases, level_in
 from dphist.studio.service import Asked, application, vega
 from dphist.studio.start import Start
+
+if TYPE_CHECKING:
+    from dphist.studio.foreseeing import Foreseeing
 
 WORKLOADS = ("points", "ranges", "prefixes", "rectangles:64")
 _MOMENT = 0.5  # seconds in which a page that opens a plan asks for all it needs to show it
@@ -46,7 +49,8 @@ class Studio:
         self.releases = Releases(self.places, published)
         self.ledgers = Ledgers(self.places, start.ledger)
         self.publishing = Publishing(self.places, self.plans, self.ledgers)
-        self.foreseeing = Foreseeing(self.plans, self.releases, self.ledgers)
+        self._foreseeing: Foreseeing | None = None
+        self._lock = Lock()
         self._opened: SimpleQueue[Asked] = SimpleQueue()
 
     def functions(self) -> dict[str, Callable[[Asked], Any]]:
@@ -60,10 +64,10 @@ class Studio:
             "plan/save": lambda asked: self._standing(self.plans.save(asked)),
             "ledger": lambda asked: self.ledgers.show(self._publication(asked)),
             "ledger/create": lambda asked: self.ledgers.create(self._publication(asked), asked),
-            "foresee": self.foreseeing.foresee,
-            "foresee/range": self.foreseeing.range,
-            "target": self.foreseeing.target,
-            "plan/shares": self.foreseeing.shares,
+            "foresee": lambda asked: self.foreseeing.foresee(asked),
+            "foresee/range": lambda asked: self.foreseeing.range(asked),
+            "target": lambda asked: self.foreseeing.target(asked),
+            "plan/shares": lambda asked: self.foreseeing.shares(asked),
             "publish/prepare": self.publishing.prepare,
             "publish": self.publishing.publish,
             "publish/state": self.publishing.state,
@@ -73,9 +77,20 @@ class Studio:
             **self.releases.functions(),
         }
 
+    @property
+    def foreseeing(self) -> Foreseeing:
+        """What foresees; it is imported when it is first asked, since a plan can be read without it."""
+        from dphist.studio.foreseeing import Foreseeing
+
+        with self._lock:
+            if self._foreseeing is None:
+                self._foreseeing = Foreseeing(self.plans, self.releases, self.ledgers)
+            return self._foreseeing
+
     def app(self, *, port: Callable[[], int], token: str) -> ASGIApp:
         """Return the studio as an application."""
-        return application(self.functions(), port=port, token=token)
+        functions = self.functions()
+        return application(lambda: functions, port=port, token=token)
 
     def ahead(self) -> None:
         """Do what the page will ask for, as long as the studio runs: draw, and foresee what was opened."""

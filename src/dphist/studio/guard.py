@@ -99,6 +99,13 @@ def _log(error: BaseException) -> None:
     print(f"error: {type(error).__name__} in {where}", file=sys.stderr)
 
 
+def to_json(said: object) -> bytes:
+    """Return an answer as JSON text; a number that is none must have become null before."""
+    return json.dumps(said, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "backslashreplace"
+    )
+
+
 def read_json(body: bytes) -> dict[str, Any]:
     """Return the object that a body holds; too deep ones are refused before they are read."""
     try:

@@ -9,9 +9,10 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dphist.errors import UsageError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # the address is printed before these are imported
     from starlette.types import ASGIApp
 
 LOOPBACK = "127.0.0.1"
+Made = TypeVar("Made")
 PUBLICATION = "publication"  # the name of the thread that must not be cut off
 
 
@@ -35,6 +37,14 @@ def refuse_root(*, allowed: bool) -> None:
             "the studio does not run as root: start it as yourself. In a container that is yours alone add "
             "--allow-root."
         )
+
+
+def begun(make: Callable[[], Made]) -> Callable[[], Made]:
+    """Begin to make something in a thread, and return what waits for it: most of a second goes to imports."""
+    worker = ThreadPoolExecutor(1)
+    waiting = worker.submit(make)
+    worker.shutdown(wait=False)
+    return waiting.result
 
 
 def serve(

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,8 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from dphist.studio.answers import to_json
-from dphist.studio.guard import Answer, Guard, Refusal, in_words, read_json, refusal
+from dphist.studio.guard import Answer, Guard, Refusal, in_words, read_json, refusal, to_json
 
 Asked = dict[str, Any]
 Functions = Mapping[str, Callable[[Asked], Any]]
@@ -37,13 +35,17 @@ _KINDS = {
 }
 
 
-def application(functions: Functions, *, port: Callable[[], int], token: str) -> ASGIApp:
-    """Return the studio as an application: files by GET, questions by POST, all of them guarded."""
+def application(functions: Callable[[], Functions], *, port: Callable[[], int], token: str) -> ASGIApp:
+    """Return the studio as an application: files by GET, questions by POST, all of them guarded.
+
+    Args:
+        functions: returns what answers each question, and may wait for it: files are sent all the same.
+    """
 
     async def asked(request: Request) -> Response:
         try:
-            function = functions.get(request.path_params["name"])
             body = read_json(await request.body())
+            function = (await run_in_threadpool(functions)).get(request.path_params["name"])
             if function is None:
                 raise Refusal(404, "usage", "the studio has no such question.")
             found = await run_in_threadpool(function, body)
@@ -100,6 +102,8 @@ def _file(name: str) -> bytes | None:
 @cache
 def vega() -> bytes:
     """Return the program that draws: vl-convert's own bundle, kept on disk since making it takes seconds."""
+    from importlib.metadata import version
+
     kept = _cache() / f"vega-{version('vl-convert-python')}.js"
     with _one_at_a_time:
         with suppress(OSError):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dphist.errors import UsageError
-from dphist.release.glance import is_release
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,11 @@ class Start:
             return Start(path, ledger=ledger)
         if not path.exists():
             raise UsageError(f"there is no file {named}; name a plan file, or the records.")
+        if path.suffix.lower() == ".toml":
+            return Start(path.absolute().parent, plan=path, ledger=ledger)
+        from dphist.release.glance import is_release
+
         if is_release(path):
             place = shlex.quote(str(path.parent))
             raise UsageError(f"{named} is a release; look at it with: dphist studio --view {place}")
-        if path.suffix.lower() == ".toml":
-            return Start(path.absolute().parent, plan=path, ledger=ledger)
         return Start(path.absolute().parent, data=str(path), ledger=ledger)

@@ -9,6 +9,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from starlette.types import ASGIApp
 
 from dphist.errors import DphistError, UsageError
 from dphist.studio.places import Places
-from dphist.studio.releases import Releases, session
-from dphist.studio.serve import refuse_root, serve
+from dphist.studio.serve import begun, refuse_root, serve
 from dphist.studio.service import Asked, application, vega
 
 
 def functions(folder: Path) -> dict[str, Callable[[Asked], Any]]:
     """Return the questions that a reader may ask: none of them publishes."""
+    from dphist.studio.releases import Releases, session
+
     places = Places(folder)
     releases = Releases(places, lambda release: None)
     return {
@@ -34,7 +36,7 @@ def functions(folder: Path) -> dict[str, Callable[[Asked], Any]]:
 
 def app(folder: Path, *, port: Callable[[], int], token: str) -> ASGIApp:
     """Return the application of a folder of releases."""
-    return application(functions(folder), port=port, token=token)
+    return application(begun(partial(functions, folder)), port=port, token=token)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -70,7 +70,7 @@ const begin = async () => {
   try { await loadSession(); } catch (error) {
     return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? words('entrance') : error.message })));
   }
-  if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan); else if (S.session.data) await newPlan(S.session.data); }
+  if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan, true); else if (S.session.data) await newPlan(S.session.data); }
   addEventListener('hashchange', arrive);
   addEventListener('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
   let wide = innerWidth, resized;

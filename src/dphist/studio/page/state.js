@@ -40,13 +40,13 @@ const took = answer => {
   keep();
 };
 const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; };
-export const openPlan = path => attempt(async () => {
+export const openPlan = (path, isTold) => attempt(async () => {
   const answer = await post('plan/open', { path });
   assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
+  if (!isTold) await loadSession(); // which told of the plan of the start
   loadColumns().then(redraw); // the plan can be read without them
-  await loadSession();
   return true;
 });
 export const newPlan = async (data, table) => {
