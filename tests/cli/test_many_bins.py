@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dphist import from_counts
-from dphist.cli.common import show_release
+from dphist.cli.shown import show_release
 from shell import dphist
 
 SURE = ("--epsilon", "1000000")
