@@ -91,30 +91,35 @@ def dyadic_average(
         shifts: the most trees.
     """
     counts = np.ascontiguousarray(np.atleast_2d(noisy), dtype=np.float64)
-    (lines, n), z = counts.shape, counts / scale
+    lines, n = counts.shape
     shapes = _shapes(prior, n)
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     trust = n / (n + FEW)
     log_odds = np.log(np.stack([first_odds(len(shapes), trust)] * lines))
-    moved, square = np.zeros_like(z), np.zeros_like(z)
     weight, best, sharp = np.zeros((lines, 1)), [0.0] * lines, min(1.0, SHARPNESS / n)
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, keys = _placed(n, shape, tree)
-        found = _explain(z[:, order], np.ascontiguousarray(shapes[:, order]), keys, tables, trust)
+        layout = _layout(keys, lines)
         del keys
+        placed = shapes if len(shapes) == 1 else np.ascontiguousarray(shapes[:, order])
+        found = _explain(counts[:, order] / scale, placed, layout, tables, trust)
         if tree == 0:
             log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
         evidence, change, changes = _averaged(found, log_odds, tables)
         best = evidence if tree == 0 else best
         gained = ((a - b) * sharp for a, b in zip(evidence, best, strict=True))
         part = np.array([[math.exp(min(max(gain, -60.0), 60.0))] for gain in gained])
-        del found
+        del found, layout
         change *= part
         changes *= part
-        moved[:, order] += change
-        square[:, order] += changes
+        change, changes = _back(change, order), _back(changes, order)
+        if tree == 0:
+            moved, square = change, changes
+        else:
+            moved += change
+            square += changes
         weight += part
-    del z, shapes, change, changes
+    del shapes, placed, change, changes
     moved /= weight
     square /= weight
     own = np.maximum(counts, 0.0)
@@ -157,28 +162,16 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
     n, blocks = found.z.size, LEARN // LEARN_BLOCK
     begin = np.arange(blocks) * (n - LEARN_BLOCK) // (blocks - 1) // LEARN_BLOCK * LEARN_BLOCK
     bins = (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
-    return _explain(found.z[None, bins], found.shapes[:, bins], np.arange(LEARN), tables, trust)
+    return _explain(found.z[None, bins], found.shapes[:, bins], _layout(np.arange(LEARN), 1), tables, trust)
 
 
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
     """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
-        taken, post, spare = (
-            np.zeros_like(log_odds),
-            np.empty_like(found.evidence),
-            np.empty(found.empty.size),
-        )
-        _upward(
-            found.offset,
-            found.first,
-            found.leaves,
-            found.evidence,
-            log_odds,
-            spare,
-            np.empty(log_odds.shape[-1]),
-            post,
-        )
-        _reached(found.offset, found.first, post, spare, taken)
+        taken, post = np.zeros_like(log_odds), np.empty_like(found.evidence)
+        ways = np.empty(log_odds.shape[-1])
+        _upward(found.offset, found.first, found.leaves.copy(), found.evidence, log_odds, ways, post)
+        _reached(found.offset, found.first, post, np.empty(found.empty.size), taken)
         log_odds = np.log(next_odds(taken, trust))
     return log_odds
 
@@ -241,6 +234,15 @@ def _shapes(prior: Floats | None, n: int) -> Floats:
         return even
     believed = np.maximum(np.asarray(prior, dtype=np.float64).reshape(1, n) / top, 0.0)
     return np.concatenate((even, np.where(believed > _NOTHING, believed, 0.0)))
+
+
+def _back(values: Floats, order: Ints | slice) -> Floats:
+    """Return numbers of a tree's leaves as numbers of the bins."""
+    if isinstance(order, slice):
+        return values
+    made = np.empty_like(values)
+    made[:, order] = values
+    return made
 
 
 def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints | slice, Ints]:
@@ -355,7 +357,8 @@ def _levels(
 
     The level is the least absolute deviations fit of z by a multiple of q that is not negative: a weighted
     median for up to ``MEDIANS`` bins. Above, the mean of the halves' levels is efficient already, and one
-    Newton step mends what small medians lose. What `ratio` and the three after it hold does not matter.
+    Newton step mends what small medians lose. What `ratio` and the three after it hold does not matter; the
+    last two have room for ``MEDIANS`` numbers.
     Where q is 1 everywhere, both sums are the numbers of bins: there is no room for them, nor for weights.
     """
     ones = total.size == 0
@@ -414,13 +417,13 @@ def _merge(ratio: Floats, lo: int, mid: int, hi: int, spare: Floats) -> None:
     left, right = lo, mid
     for k in range(lo, hi):
         if right >= hi or (left < mid and ratio[left] <= ratio[right]):
-            spare[k] = ratio[left]
+            spare[k - lo] = ratio[left]
             left += 1
         else:
-            spare[k] = ratio[right]
+            spare[k - lo] = ratio[right]
             right += 1
     for k in range(lo, hi):
-        ratio[k] = spare[k]
+        ratio[k] = spare[k - lo]
 
 
 @kernel
@@ -431,13 +434,13 @@ def _merge_weighted(
     left, right = lo, mid
     for k in range(lo, hi):
         if right >= hi or (left < mid and ratio[left] <= ratio[right]):
-            spare[k], spare_weight[k] = ratio[left], weight[left]
+            spare[k - lo], spare_weight[k - lo] = ratio[left], weight[left]
             left += 1
         else:
-            spare[k], spare_weight[k] = ratio[right], weight[right]
+            spare[k - lo], spare_weight[k - lo] = ratio[right], weight[right]
             right += 1
     for k in range(lo, hi):
-        ratio[k], weight[k] = spare[k], spare_weight[k]
+        ratio[k], weight[k] = spare[k - lo], spare_weight[k - lo]
 
 
 @kernel
@@ -482,7 +485,7 @@ def _evidence(
         leaves: the same of bins, which are always even; none if it is not asked for.
         out: a row for each way, from the nodes above the bins on.
         scales: which scale of dispersion a node has.
-        empty: how likely an even block is empty.
+        empty: how likely an even block is empty; it may be ``away`` itself, which is read first.
     """
     for height in range(offset.size - 1):
         each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
@@ -497,7 +500,8 @@ def _evidence(
                 for child in range(first[node], first[node + 1]):
                     absolute += size[child - below]
             size[node - offset[height]] = absolute
-            m, at = hi - lo, level[node]
+            m, at, apart = hi - lo, level[node], away[node]
+            empty[node] = 0.0
             whole, power = np.float64(m), np.float64(m)
             if total.size > 0:
                 whole, power = total[node], squares[node]
@@ -516,16 +520,16 @@ def _evidence(
                 prior += LOCAL / (4 * (here + 2))
             width = 2.0 if m == 1 else mean * math.sqrt(2 * math.pi / power)
             volume = min(width * prior, 1.0)
-            none = spike * math.exp(min(away[node] - absolute, 0.0))
+            none = spike * math.exp(min(apart - absolute, 0.0))
             both = (1 - spike) * volume + none
             empty[node] = none / both
             if height > 0:
-                out[0, row] = math.log(both) - away[node]
+                out[0, row] = math.log(both) - apart
             elif leaves.size > 0:
-                leaves[node] = math.log(both) - away[node]
+                leaves[node] = math.log(both) - apart
             if m < 4 or height < SMALLEST or height > LARGEST:
                 continue
-            scale, mean_gap = 0, away[node] / m
+            scale, mean_gap = 0, apart / m
             while mean_gap > until[scale]:
                 scale += 1
             scales[node] = scale
@@ -559,30 +563,29 @@ def _far(row: Floats, gap: float) -> float:
 def _upward(
     offset: Ints,
     first: Places,
-    leaves: Floats,
+    below: Floats,
     evidence: Floats,
     log_odds: Floats,
-    below: Floats,
     ways: Floats,
     post: Floats,
 ) -> None:
-    """Write the log evidence of all partitions below a node, how likely it is split, or taken in each way.
+    """Write how likely each node is split, or taken in each way, and in `below` each line's log evidence.
 
-    What `below` and `ways` hold does not matter. `post` may be `evidence` itself. Lines have their own odds.
+    `below` has that of the bins at first. On the way up a node's, of all partitions below it, takes the
+    place of its first child's, or one before it. What `ways` holds does not matter. `post` may be `evidence`
+    itself. Lines have their own odds.
     """
     lines = log_odds.shape[0]
-    for leaf in range(offset[1] - 1):
-        below[leaf] = leaves[leaf]
     for height in range(1, offset.size - 1):
         each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
         line, end = -1, offset[height]
         for node in range(offset[height], offset[height + 1] - 1):
             if node == end:
                 line, end = line + 1, end + each
-            child = first[node]
+            child, place = first[node] - offset[height - 1], node - offset[height]
             row = node - offset[1]
-            if first[node + 1] - child == 1:
-                below[node] = below[child]
+            if first[node + 1] - first[node] == 1:
+                below[place] = below[child]
                 for way in range(ways.size):
                     post[way, row] = 0.0
                 post[SPLIT, row] = 1.0
@@ -600,7 +603,7 @@ def _upward(
             over = 1 / total
             for way in range(ways.size):
                 post[way, row] = ways[way] * over
-            below[node] = most + math.log(total)
+            below[place] = most + math.log(total)
 
 
 @kernel
@@ -637,6 +640,7 @@ def _downward(
     spread_moved: Floats,
     per_step: Floats,
     widths: Floats,
+    waiting: Ints,
     carried: Floats,
     moved: Floats,
     square: Floats,
@@ -644,15 +648,16 @@ def _downward(
     """Add up each bin's posterior mean and mean square, of its distance from its noisy count or from 0.
 
     A block's part passes to its halves, as moments about the level of whichever node holds it: so numbers far
-    larger than the noise lose nothing. The last three arrays are zeros at first; a row of ``carried`` has a
-    node's chance to be a block or to hold some, and these moments. Going down from the last node of a height
-    to the first, a node's children take its own row or later ones.
+    larger than the noise lose nothing. The last two arrays are zeros at first. Nodes whose parents are done
+    wait in the rows of ``waiting``, with their heights, and ``carried``: a node's chance to be a block or to
+    hold some, and these moments. The last of them is next, so that there are no more than heights.
     """
-    for line in range(offset[-1] - 1 - offset[-2]):
-        carried[line, 0] = 1.0
-    for height in range(offset.size - 2, -1, -1):
-        for node in range(offset[height + 1] - 2, offset[height] - 1, -1):
-            own = carried[node - offset[height]]
+    for root in range(offset[-2], offset[-1] - 1):
+        waiting[0, 0], waiting[0, 1], many = root, offset.size - 2, 1
+        carried[0, 0], carried[0, 1], carried[0, 2], carried[0, 3] = 1.0, 0.0, 0.0, 0.0
+        while many > 0:
+            many -= 1
+            node, height, own = waiting[many, 0], waiting[many, 1], carried[many]
             reach, weight, mean, power = own[0], own[1], own[2], own[3]
             lo, hi = start[node], start[node + 1]
             m, at = hi - lo, levels[0, node]
@@ -678,7 +683,8 @@ def _downward(
                     )  # fmt: skip
             for child in range(first[node], first[node + 1]):
                 gap = at - levels[0, child]
-                row = carried[child - offset[height - 1]]
+                waiting[many, 0], waiting[many, 1], row = child, height - 1, carried[many]
+                many += 1
                 row[0] = reach * post[SPLIT, inner]
                 row[1] = weight
                 row[2] = mean + weight * gap if weight > 0 else 0.0
@@ -720,24 +726,27 @@ def _add(
         square[k] += part * (away * away + doubt)
 
 
-def _explain(z: Floats, shapes: Floats, keys: Ints, tables: Tables, trust: float) -> _Explained:
+def _explain(
+    z: Floats, shapes: Floats, layout: tuple[Ints, Places, Places], tables: Tables, trust: float
+) -> _Explained:
     """Return a tree over the bins of each line, and the evidence of every way to explain its nodes."""
-    lines = len(z)
-    offset, start, first = _layout(keys, lines)
+    lines, (offset, start, first) = len(z), layout
     z, shapes = z.ravel(), np.tile(shapes, lines) if lines > 1 else shapes
     nodes, many = int(offset[-1]), shapes.shape[0]
     levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
     scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes - int(offset[1])))
-    away, spare, leaves = np.zeros(nodes), np.empty((2, z.size)), np.empty(z.size)
+    leaves, spare = np.empty(z.size), np.empty((2, MEDIANS))
+    size = evidence[SPLIT] if evidence.shape[1] >= z.size else np.empty(z.size)  # nobody reads that row yet
     for s in range(many):
         total, squares = (np.zeros(nodes if s else 0) for _ in range(2))
-        weights = np.empty((2, z.size if s else 0))
+        ratio, weight = np.empty(z.size) if s else leaves, np.empty(z.size if s else 0)
+        away = unused if s else empty
         tree = (z, shapes[s], offset, start, first, levels[s], away, total, squares)
-        _levels(*tree, spare[0], weights[0], spare[1], weights[1])
+        _levels(*tree, ratio, weight, spare[0], spare[1])
         _evidence(
             *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
-            lines, spare[0], leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)],
-            scales[s], unused if s else empty,
+            lines, size, leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)],
+            scales[s], away,
         )  # fmt: skip
     return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
 
@@ -747,24 +756,14 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list
 
     The evidence of its nodes and bins is overwritten.
     """
-    post, below = found.evidence, np.empty(found.empty.size)
-    _upward(
-        found.offset,
-        found.first,
-        found.leaves,
-        post,
-        log_odds,
-        below,
-        np.empty(len(post)),
-        post,
-    )
-    total = below[found.offset[-2] : -1].tolist()
-    del below
+    post, height = found.evidence, found.offset.size
+    _upward(found.offset, found.first, found.leaves, post, log_odds, np.empty(len(post)), post)
+    total = found.leaves[: found.lines].tolist()
     moved, square = found.leaves, np.zeros(found.z.size)
     moved[:] = 0.0
     _downward(
         found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
         found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
-        np.zeros((found.z.size, 4)), moved, square,
+        np.empty((height, 2), np.int64), np.empty((height, 4)), moved, square,
     )  # fmt: skip
     return total, moved.reshape(found.lines, -1), square.reshape(found.lines, -1)

@@ -48,20 +48,20 @@ class Averaged(Step):
 
         noisy = curator.measure(groups, share=share)
         scale, shape = float(np.max(noisy.scale)), grid_of(curator, groups)
-
+        counts, error = noisy.values.astype(np.float64), GroupTotals(groups, noisy.scale)
+        del noisy
         prior = None if self.prior is None else groups.totals(self.prior.over(groups.n))
 
         def average(counts: Floats) -> Floats:
             return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
 
-        counts = noisy.values.astype(np.float64)
         made, by = average(counts), average
         if not averaging_helps(counts, made, scale, average):
             made, by = cut_at_0(counts), cut_at_0
         plain = groups.are_singletons and groups.order is None
         return Estimated(
             groups.means(made),
-            GroupTotals(groups, noisy.scale),
+            error,
             measured=groups.means(counts),
             averaging=by if plain else None,
         )
