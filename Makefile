@@ -6,6 +6,8 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
+# Whatever the shell says: the hundreds of processes of the tests must not compile the same modules each.
+test test-long quick test-engines test-studio test-lowest lowest-engines: export PYTHONDONTWRITEBYTECODE =
 .PHONY: help demo test test-engines test-long test-lowest lowest-engines quick mutants check format bench bench-core bench-error bench-rivals bench-partition bench-trees bench-records bench-groups bench-scale bench-accuracy studio-demo studio-page test-studio docs papers papers-quick services clean
 
 help:  ## list the targets
@@ -82,13 +84,18 @@ studio-page: $(TOOLS)/.made  ## build the studio's page from its modules, after 
 test-studio: $(VENV)/.dev $(TOOLS)/.made  ## the studio in a browser (Debian: apt-get install chromium), its server and its security
 	@DPHIST_PAGE_TOOLS=$(CURDIR)/$(TOOLS) $(BIN)/python -m pytest -q tests/studio
 
-LOWEST := .venv-lowest
+LOWEST  := .venv-lowest
+PIP_LOW := PIP_DISABLE_PIP_VERSION_CHECK=1 $(LOWEST)/bin/python -m pip install --quiet --no-compile --constraint $(LOWEST)/constraints.txt --editable
 
-$(LOWEST)/.made: pyproject.toml constraints.txt .ci/lowest.py
+$(LOWEST)/.engines: pyproject.toml constraints.txt .ci/lowest.py
 	@echo "==> making an environment of the lowest versions in $(LOWEST) (a minute or two, once)"
 	@$(PYTHON) -m venv $(LOWEST)
 	@$(PYTHON) .ci/lowest.py > $(LOWEST)/constraints.txt
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(LOWEST)/bin/python -m pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[dev]'
+	@$(PIP_LOW) '.[frames,postgres]' hypothesis pytest pytest-xdist
+	@touch $@
+
+$(LOWEST)/.made: $(LOWEST)/.engines
+	@$(PIP_LOW) '.[dev]'
 	@touch $@
 
 test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that are allowed
@@ -98,7 +105,7 @@ test-lowest: $(LOWEST)/.made  ## the quick tests with the lowest versions that a
 OLD := tests/test_lowest.py $(patsubst %,tests/records/test_%.py,engines records times types) \
 	tests/cli/test_cli.py::test_methods_and_help_and_version
 
-lowest-engines: $(LOWEST)/.made  ## the tests of counting with those versions
+lowest-engines: $(LOWEST)/.engines  ## the tests of counting with those versions
 	@NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/python -m pytest -q -n auto -m "not slow" $(OLD)
 
 check: $(VENV)/.dev  ## lint, format, types, and the import contracts of the privacy boundary
