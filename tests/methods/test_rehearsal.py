@@ -30,6 +30,7 @@ from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.steps.order import AsGiven
+from samples import KINDS, of_each_kind
 
 SOURCE = Path(dphist.__file__).parent
 LINES, GRIDS = ("points", "prefixes", "ranges", "small", "random:40"), ("points", "rectangles:20")
@@ -79,20 +80,7 @@ def compiled_after_rehearsal(plan):
     return compiled() - before
 
 
-def components(method):
-    """Return the classes of the steps in which methods differ most."""
-    line, grid = Domain((Integers(0, 99),)), Domain((Integers(0, 9), Integers(0, 9)))
-    domain = line if 1 in CATALOGUE[method].dimensions else grid
-    made = catalogue.make_pipeline(method, domain, make_workload("points", domain))
-    return type(made.partition), type(made.estimate)
-
-
-KINDS = {components(method): method for method in CATALOGUE}.values()
-
-
-@pytest.mark.parametrize(
-    "method", [m if m in KINDS else pytest.param(m, marks=pytest.mark.long) for m in CATALOGUE]
-)
+@pytest.mark.parametrize("method", of_each_kind())
 def test_a_rehearsed_release_compiles_nothing(method):
     for plan in plans(method, [300], [20], ("points", "ranges", "random:40"), ("points",)):
         assert compiled_after_rehearsal(plan) == set(), plan

@@ -27,6 +27,7 @@ from dphist.domain import Domain, Integers
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy import noise
 from dphist.release import Release
+from samples import of_each_kind
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
 PLAN, MADE, NOISY = "the plan alone", "when and by what it was made", "noisy answers"
@@ -261,7 +262,7 @@ def three(repeat, publish) -> tuple[list[Release], list[int]]:
     return releases, [values.size for values in data]
 
 
-@pytest.mark.parametrize("method", CATALOGUE)
+@pytest.mark.parametrize("method", of_each_kind())
 def test_a_release_holds_nothing_that_is_not_listed(method, repeat):
     calibrates = make_pipeline(method, Domain((Integers(0, 3),))).estimate.calibrates
     for options in (METHOD_OPTIONS + [{"calibrate": "0.05"}] * calibrates) * (method in ON_LINES):
@@ -325,7 +326,7 @@ def test_a_histogram_of_a_publication_holds_nothing_more(name, repeat):
     assert trouble([json.loads(release.to_json()) for release in made], totals) == []
 
 
-@pytest.mark.parametrize("method", ON_LINES)
+@pytest.mark.parametrize("method", of_each_kind(ON_LINES))
 def test_tables_hold_the_listed_columns_and_the_same_header(method, repeat, tmp_path):
     made, totals = three(
         repeat, lambda x: dphist.histogram(x, bins=Integers(0, N - 1), epsilon="0.1", method=method)
@@ -352,12 +353,11 @@ def read_csv(path: Path) -> tuple[dict[str, str], list[str], list[list[str]]]:
 
 
 def read_parquet(path: Path) -> tuple[dict[str, Any], set[str], int]:
-    with duckdb.connect() as db:
-        kept = db.execute(
-            "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)]
-        ).fetchall()
-        columns = {name for name, *_ in db.execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()}
-        count = db.execute("SELECT num_rows FROM parquet_file_metadata(?)", [str(path)]).fetchone()[0]
+    kept = duckdb.execute(
+        "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)]
+    ).fetchall()
+    columns = {name for name, *_ in duckdb.execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()}
+    count = duckdb.execute("SELECT num_rows FROM parquet_file_metadata(?)", [str(path)]).fetchone()[0]
     assert [key for key, _ in kept] == ["dphist"], "nothing else stands beside the release"
     return json.loads(kept[0][1]), columns, count
 

@@ -25,6 +25,7 @@ from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps.partition import Singletons
 from dphist.uncertainty.calibrated import Calibrated
+from samples import of_each_kind
 
 STEPS = np.repeat([5, 500, 20, 900], 16)
 LINE, GRID = Domain((Integers(0, 63),)), Domain((Integers(0, 7), Integers(0, 7)))
@@ -199,7 +200,7 @@ def test_what_cannot_be_measured_is_honestly_not_known(method, capsys):
     )
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", of_each_kind(NAMES))
 @pytest.mark.parametrize("workload", ["points", "ranges", "prefixes", "rectangles", [(3, 40), (0, 9)]])
 def test_provenance_names_what_ran(method, workload):
     domain = GRID if workload == "rectangles" else LINE
