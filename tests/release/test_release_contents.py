@@ -198,6 +198,14 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def sorted_out(document: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return what stands at every path."""
+    found: dict[str, list[Any]] = {}
+    for path, value in leaves(document):
+        found.setdefault(path, []).append(value)
+    return found
+
+
 def numbers(value: Any) -> Iterator[float]:
     """Yield every number in a document, those inside words too."""
     if isinstance(value, dict | list):
@@ -222,11 +230,10 @@ def trouble(
             sizes = [int(group) for group in told.groups() if group and group.isdecimal()] if told else []
             if told is None or max(sizes, default=0) > 5000:
                 found.append(f"a purpose tells more than it should: {charge['purpose']}")
+    others = [sorted_out(document) for document in documents[1:]]
     for path, value in leaves(documents[0]):
         if listed.get(path) == PLAN:
-            for other in documents[1:]:
-                if value not in [v for p, v in leaves(other) if p == path]:
-                    found.append(f"{path} changes with the data")
+            found += [f"{path} changes with the data" for other in others if value not in other.get(path, [])]
     return found
 
 
