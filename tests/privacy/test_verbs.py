@@ -9,6 +9,7 @@ it changes no probability by more. Both are looked at here with noise set by the
 from __future__ import annotations
 
 import itertools
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -191,6 +192,7 @@ def test_decisions_are_paid_for_by_one_draw_of_the_winner(
 # --- the exact law of the L1 partition on two bins, from the verb itself
 
 
+@functools.cache
 def whole_wins(verb: str, x: tuple[int, int], sensitivity: int) -> float:
     """Return the probability that both bins become one group: a sum over the single bins' noise.
 
@@ -206,19 +208,17 @@ def whole_wins(verb: str, x: tuple[int, int], sensitivity: int) -> float:
         unused = [0] * (len(first.scales) - 3)  # all intervals draw for those that would begin before 0
         return run(call, x, Script([a, b, *unused, pair]), **options) == (0, 2)
 
-    def threshold(a: int, b: int) -> int:
-        sign = -1 if falls(verb) else 1
-        low, high = -500, 500  # loses at low, wins at high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if wins(a, b, sign * middle) else (middle, high)
-        return high
-
     scales, signed = [*first.scales[:2], first.scales[-1]], first.signed[0]
-    base = threshold(0, 0)
+    assert signed == falls(verb)
     sign = -1 if signed else 1
+    low, base = -500, 500  # loses at low, wins at base
+    while base - low > 1:
+        middle = (low + base) // 2
+        low, base = (low, middle) if wins(0, 0, sign * middle) else (middle, base)
     for a, b in [(1, 0), (0, 1), (2, 1), (9, 4)] + [(-1, 3), (-5, -2)] * signed:
-        assert threshold(a, b) == base + sign * (a + b), "every draw counts, and none is cut off"
+        moved = base + sign * (a + b)
+        told = [wins(a, b, sign * (moved + step)) for step in (-1, 0)]
+        assert told == [False, True], "every draw counts, and none is cut off"
     reach = int(30 * max(scales[:2]))
     k = np.arange(-reach if signed else 0, reach + 1)
     weights = [
