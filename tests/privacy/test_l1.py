@@ -74,13 +74,14 @@ def law(x, center, scale, *, penalty=0, one_sided=False, clip=False, shift=None,
     result = np.zeros(4)
     first, third = (np.flatnonzero(p[n] > 1e-13) for n in ("0", "2"))
     own = ("1", "01", "12", "012")[: 4 if longest == 3 else 3]
+    possible = [np.flatnonzero(p[name]) for name in own]
     c = axis[third][:, None]
     for i in first:
         a = axis[i]
         offset = (a + c, c, a, 0)  # what the total has besides its own candidate's noisy cost
         for w in range(len(own)):
-            total = axis + offset[w]  # for each value of the winner's own candidate
-            chance = np.broadcast_to(p[own[w]], (third.size, axis.size)).copy()
+            total = axis[possible[w]] + offset[w]  # for each value of the winner's own candidate
+            chance = np.broadcast_to(p[own[w]][possible[w]], (third.size, possible[w].size)).copy()
             for r in range(len(own)):
                 if r != w:
                     # a rival listed before the winner must be strictly dearer
