@@ -8,8 +8,8 @@ it changes no probability by more. Both are looked at here with noise set by the
 
 from __future__ import annotations
 
-import itertools
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction

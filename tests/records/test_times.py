@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
-from dphist.records import count
+from dphist.records import Tally, count, count_together
 
 DAY = dt.datetime(2024, 1, 3, 12, tzinfo=dt.UTC)
 PER = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -78,14 +78,16 @@ FRAMES = [as_arrow, as_dataset, as_reader, as_polars, as_pandas, as_pandas_arrow
 def test_far_times_in_memory(load, unit, zone):
     cells = pa.array(whole(unit), pa.int64()).cast(pa.timestamp(unit, zone))
     domain = CLOCK if zone is None else ZONED
-    got = count(load(cells), domain, columns="t").values
-    assert got.tolist() == [0, 0, 20, 0, 0]
-    clipped = count(load(cells), domain, columns="t", outside="clip").values
-    assert clipped[2] == 20 and clipped.sum() <= 25 and not clipped[[1, 3]].any()
     several = ("t > TIMESTAMP '2020-01-01'", "EXTRACT(year FROM t) = 2024", "t IS NULL OR x = 1")
-    for where in several[: 3 if zone is None else 1]:
-        assert 20 <= count(load(cells), ONE, columns="x", where=where).values[0] <= 25, where
-    assert 20 <= count(load(cells), ONE, columns="x", unit="t").values[0] <= 25
+    several = several[: 3 if zone is None else 1]
+    asked = [Tally(domain, ("t",)), Tally(domain, ("t",), outside="clip")]
+    asked += [Tally(ONE, ("x",), where) for where in several]
+    asked += [Tally(ONE, ("x",), unit="t")]
+    got, clipped, *others = (found.values for found in count_together(load(cells), asked))
+    assert got.tolist() == [0, 0, 20, 0, 0]
+    assert clipped[2] == 20 and clipped.sum() <= 25 and not clipped[[1, 3]].any()
+    for asking, (found,) in zip([*several, "unit"], others, strict=True):
+        assert 20 <= found <= 25, asking
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
@@ -167,14 +169,14 @@ DAILY = [
 @pytest.mark.parametrize("unit", PER)
 def test_times_that_no_day_has(load, unit, tmp_path):
     cells = times_of_day(unit)
-    for where in DAILY:
-        if load == "parquet":
-            pq.write_table(as_table(cells), tmp_path / "t.parquet", version="2.6")
-            data = tmp_path / "t.parquet"
-        else:
-            data = load(cells)
-        got = count(data, ONE, columns="x", where=where).values[0]
-        assert 20 <= got <= 20 + len(ODD_TIMES[unit]), where
+    if load == "parquet":
+        pq.write_table(as_table(cells), tmp_path / "t.parquet", version="2.6")
+        data = tmp_path / "t.parquet"
+    else:
+        data = load(cells)
+    found = count_together(data, [Tally(ONE, ("x",), where) for where in DAILY])
+    for where, got in zip(DAILY, found, strict=True):
+        assert 20 <= got.values[0] <= 20 + len(ODD_TIMES[unit]), where
     if load == as_arrow:
         hours = count(as_table(cells), Domain((Integers(0, 23),)), columns="EXTRACT(hour FROM t)").values
         assert hours[12] == 20 and hours.sum() <= 20 + len(ODD_TIMES[unit])
@@ -199,8 +201,10 @@ SPANS = [as_arrow, as_dataset, as_reader, polars_spans, pandas_spans, as_pandas_
 @pytest.mark.parametrize("unit", PER)
 def test_spans_beyond_the_longest(load, unit):
     cells = pa.array([90 * PER[unit]] * 20 + FAR, pa.int64()).view(pa.duration(unit))
-    for where in ("t IS NOT NULL", "t > INTERVAL 1 MINUTE", "EXTRACT(minute FROM t) = 1", "t + t > t"):
-        assert 20 <= count(load(cells), ONE, columns="x", where=where).values[0] <= 25, where
+    several = ("t IS NOT NULL", "t > INTERVAL 1 MINUTE", "EXTRACT(minute FROM t) = 1", "t + t > t")
+    found = count_together(load(cells), [Tally(ONE, ("x",), where) for where in several])
+    for where, got in zip(several, found, strict=True):
+        assert 20 <= got.values[0] <= 25, where
     assert 1 <= count(load(cells), ONE, columns="x", unit="t").values[0] <= 6
 
 

@@ -19,7 +19,7 @@ import sys
 import textwrap
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -33,7 +33,7 @@ import pytest
 
 from dphist.domain import Axis, Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.errors import DataError, DphistError, UsageError
-from dphist.records import count
+from dphist.records import Tally, count, count_together
 from dphist.records.cells import number, written
 from dphist.records.engines import duck
 from dphist.records.reading import may_fail
@@ -133,32 +133,40 @@ def distance(
 ) -> int:
     """Return how far in L1 any of the further batches of records moves the counts, put last or first."""
     found = []
+    for data, table in written_apart(folder, write, rows, more):
+        found.append(counts(data, axis, **(options | table)))
+    return max(int(np.abs(found[0] - other).sum()) for other in found[1:])
+
+
+def written_apart(
+    folder: Path, write: Write, rows: list[Row], more: list[list[Row]]
+) -> Iterator[tuple[object, dict]]:
+    """Write records without and with each of the further batches, put last or first."""
     for i, batch in enumerate([[], *more]):
         own = folder / str(i)
         own.mkdir(parents=True)
-        data, table = write(own, [*batch, *rows] if i % 2 else [*rows, *batch])
-        found.append(counts(data, axis, **(options | table)))
-    return max(int(np.abs(found[0] - other).sum()) for other in found[1:])
+        yield write(own, [*batch, *rows] if i % 2 else [*rows, *batch])
 
 
 ODD = [5.5, "A", "unknown", "007", 1e300, None, True, "2020-01-01"]
 
 
 @pytest.mark.parametrize("write", [*UNTYPED, *TYPED], ids=lambda f: f.__name__)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"columns": "age"},
-        {"columns": "age + 0", "where": "age >= 0 AND id <> '7'"},
-        {"columns": "age", "unit": "id"},
-    ],
-    ids=["plain", "expressions", "unit"],
-)
-def test_one_odd_record_is_one_record(tmp_path, write, options):
+def test_one_odd_record_is_one_record(tmp_path, write):
     rows: list[Row] = [{"age": 5, "id": i} for i in range(300)]
     rows += [{"age": 9.6, "id": i} for i in range(300, 400)]
     more: list[list[Row]] = [[{"age": odd, "id": odd}] for odd in ODD]
-    assert distance(tmp_path, write, rows, more, EDGES, **options) <= 1
+    domain = Domain((EDGES,))
+    asked = [
+        Tally(domain, ("age",)),
+        Tally(domain, ("age + 0",), where="age >= 0 AND id <> '7'"),
+        Tally(domain, ("age",), unit="id"),
+    ]
+    found = []
+    for data, options in written_apart(tmp_path, write, rows, more):
+        found.append([each.values for each in count_together(data, asked, progress=False, **options)])
+    for other in found[1:]:
+        assert all(np.abs(a - b).sum() <= 1 for a, b in zip(found[0], other, strict=True))
 
 
 @pytest.mark.parametrize("write", [*UNTYPED, *TYPED], ids=lambda f: f.__name__)
@@ -743,18 +751,19 @@ def test_the_least_time_of_all_stops_nothing(tmp_path, unit, zone, holder):
     noon = 19723 * 86400 * ticks
     axis = Instants("2024-01-01", "2024-01-03", tz=zone)
 
-    def tally(moments: list[int], outside: str) -> np.ndarray:
+    def tallies(moments: list[int]) -> list[np.ndarray]:
         table = pa.table({"t": pa.array(moments, pa.int64()).view(pa.timestamp(unit, tz=zone))})
-        if holder == "arrow":
-            return counts(table, axis, columns="t", outside=outside)
-        pq.write_table(table, tmp_path / "t.parquet")
-        return counts(tmp_path / "t.parquet", axis, columns="t", outside=outside)
+        if holder == "parquet":
+            pq.write_table(table, tmp_path / "t.parquet")
+        asked = [Tally(Domain((axis,)), ("t",), outside=outside) for outside in ("drop", "clip")]
+        made = count_together(table if holder == "arrow" else tmp_path / "t.parquet", asked, progress=False)
+        return [found.values for found in made]
 
-    for outside in ("drop", "clip"):
-        before = tally([noon] * 3, outside)
+    for before in tallies([noon] * 3):
         assert before.tolist() == [3, 0]
-        for far in (-(2**63), -(2**63) + 1, 2**63 - 1):
-            assert abs(tally([noon] * 3 + [far], outside) - before).sum() <= 1
+    for far in (-(2**63), -(2**63) + 1, 2**63 - 1):
+        for found in tallies([noon] * 3 + [far]):
+            assert abs(found - before).sum() <= 1
 
 
 def kinds_of_text():
