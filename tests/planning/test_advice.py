@@ -1,5 +1,6 @@
 """Advice: the error before it is paid for, the epsilon an error costs, and what is kept of it."""
 
+import functools
 import json
 import os
 import subprocess
@@ -35,6 +36,11 @@ def cache(tmp_path, monkeypatch):
 
 def ask(**more):
     return advise(64, **{"records": 10_000, "methods": FEW} | more)
+
+
+@functools.cache
+def of_all_methods():
+    return advise(32, records=1000, epsilon=1)
 
 
 class TestEpsilon:
@@ -94,7 +100,7 @@ class TestEpsilon:
         assert found.to_dict()["best"] == "identity"
 
     def test_methods_far_from_the_best_have_no_range(self):
-        found = advise(32, records=1000, epsilon=1)
+        found = of_all_methods()
         assert all(row.low is not None for row in found.rows[: advice._RANGED])
         without = [row for row in found.rows if row.low is None]
         assert without and all(row.high is None for row in without)
@@ -116,7 +122,7 @@ class TestEpsilon:
         assert five == pytest.approx(5 * one, rel=0.05)
 
     def test_every_suitable_method_is_compared(self):
-        found = advise(32, records=1000, epsilon=1)
+        found = of_all_methods()
         assert len(found.rows) > 12 and {row.method for row in found.rows} <= set(CATALOGUE)
 
     def test_grids_have_methods_of_their_own(self):

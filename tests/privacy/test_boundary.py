@@ -1,6 +1,7 @@
 """The boundary is guarded by machines, and every guard is shown a violation that it must catch."""
 
 import ast
+import functools
 import io
 import shutil
 import subprocess
@@ -24,12 +25,18 @@ MAY_SEED = {  # public or made-up counts only; what they return is stamped simul
 }
 
 
+@functools.cache
+def nodes(text):
+    """Return every node of a source."""
+    return list(ast.walk(ast.parse(text)))
+
+
 def seeded_parameters(path, text):
     """Return the functions of a file that take randomness as an argument though they must not."""
     if path.parts[:1] in {("privacy",), ("bench",)}:
         return []
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             a = node.args
             names = {arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg] if arg}
@@ -45,7 +52,7 @@ def misplaced_calls(path, text, names, homes):
         return []
     return [
         node.func.id
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(text)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     ]
 
@@ -154,7 +161,7 @@ def stated_sensitivities(path, text):
     if path.parts[0] == "privacy":
         return []
     found = []
-    for node in (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)):
+    for node in (n for n in nodes(text) if isinstance(n, ast.ClassDef)):
         for member in node.body:
             names = {getattr(member, "name", "")}
             if isinstance(member, ast.AnnAssign):

@@ -127,6 +127,8 @@ def type_tests(source):
     """Return the lines that ask whether something is a certain error model."""
     found = []
     for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call | ast.Compare | ast.MatchClass):
+            continue
         inside = [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)]
         names = {n.id if isinstance(n, ast.Name) else n.attr for n in inside}
         asks = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
