@@ -208,6 +208,7 @@ def test_the_command_line_shows_no_value(load, tmp_path, capfd, monkeypatch):
     said = ["--well-formed"] if "well_formed" in where else []
     said += ["--table", where["table"]] if "table" in where else []
     told = ["dphist", "publish", str(data), "--epsilon", "1", "--bins", "3", "--range", "0", "9", *said]
+    told += ["--method", "identity"]
     asked = ["--column", "n"], ["--column", "s + 1"], ["--column", "nobody"], []
     ways = [], ["--dry-run", "--json"], ["--json"], ["--dry-run"]
     for question in asked:

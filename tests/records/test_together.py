@@ -52,8 +52,10 @@ def alone(data, each, **options):
     return count(data, each.domain, columns=each.columns, max_contributions=each.max_contributions, **how)
 
 
-def sources(tmp_path):
-    frame = visits()
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Return the same records in every kind of source."""
+    tmp_path, frame = tmp_path_factory.mktemp("sources"), visits()
     frame.to_csv(tmp_path / "visits.csv", index=False)
     frame.to_json(tmp_path / "visits.jsonl", orient="records", lines=True, date_format="iso")
     parquet.write_table(pa.Table.from_pandas(frame), tmp_path / "visits.parquet")
@@ -78,8 +80,8 @@ KINDS = ["pandas", "objects", "arrow", "csv", "jsonl", "parquet", "duckdb", "sql
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_is_counted_as_if_it_were_alone(kind, tmp_path):
-    data, options = sources(tmp_path)[kind]
+def test_each_is_counted_as_if_it_were_alone(kind, sources):
+    data, options = sources[kind]
     together = count_together(data, asked(), **options)
     for each, found in zip(asked(), together, strict=True):
         assert np.array_equal(found.values, alone(data, each, **options).values), each
@@ -88,9 +90,9 @@ def test_each_is_counted_as_if_it_were_alone(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_has_its_own_bound_on_a_persons_records(kind, tmp_path):
+def test_each_has_its_own_bound_on_a_persons_records(kind, sources):
     """What a person keeps is drawn, so that the totals are compared: they do not depend on the draws."""
-    data, options = sources(tmp_path)[kind]
+    data, options = sources[kind]
     bounds = (1, 3, 2, 50, 1)
     together = count_together(data, asked("person", bounds), **options)
     frame = visits()
@@ -106,22 +108,22 @@ def test_each_has_its_own_bound_on_a_persons_records(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_parts_of_a_file_add_up(kind, tmp_path, monkeypatch):
+def test_parts_of_a_file_add_up(kind, sources, monkeypatch):
     from dphist.records.engines import untyped
 
     monkeypatch.setattr(untyped, "_PART", 1 << 12)
-    data, _ = sources(tmp_path)[kind]
+    data, _ = sources[kind]
     for unit in (None, "person"):
         for each, found in zip(asked(unit), count_together(data, asked(unit)), strict=True):
             assert found.values.sum() == alone(data, each).values.sum()
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_persons_and_records_are_counted_side_by_side_in_parts_of_a_file(kind, tmp_path, monkeypatch):
+def test_persons_and_records_are_counted_side_by_side_in_parts_of_a_file(kind, sources, monkeypatch):
     from dphist.records.engines import untyped
 
     monkeypatch.setattr(untyped, "_PART", 1 << 12)
-    data, _ = sources(tmp_path)[kind]
+    data, _ = sources[kind]
     mixed = [asked("person")[0], asked()[0], asked("person")[2], asked()[2]]
     for each, found in zip(mixed, count_together(data, mixed), strict=True):
         assert found.values.sum() == alone(data, each).values.sum() > 0
@@ -149,8 +151,8 @@ def scans(monkeypatch):
 
 @pytest.mark.parametrize("unit", [None, "person"])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pandas"])
-def test_the_records_are_read_once(kind, unit, tmp_path, monkeypatch):
-    data, _ = sources(tmp_path)[kind]
+def test_the_records_are_read_once(kind, unit, sources, monkeypatch):
+    data, _ = sources[kind]
     texts = scans(monkeypatch)
     count_together(data, asked(unit))
     reading = [

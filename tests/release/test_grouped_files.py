@@ -22,6 +22,7 @@ from dphist.release import grouped_files
 from dphist.release.files import load_one
 from dphist.release.grouped import GroupedRelease, Level
 from dphist.uncertainty.models import GroupTotals
+from engine import database
 
 TREE = {"North": ["H1", "H2"], "South": ["H3", "H4", "H5"]}
 KINDS = {
@@ -298,18 +299,19 @@ class TestALargeFile:
 def rewrite(path: Path, *, head=None, columns: str = "*", rows: str = "", to: Path | None = None) -> Path:
     """Write a Parquet file anew with other columns, rows or another header."""
     target = to or path.with_name("hostile.parquet")
-    with duckdb.connect() as db:
-        (text,) = db.execute(
-            "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = 'dphist'", [str(path)]
-        ).fetchone()
-        document = json.loads(text)
-        if head is not None:
-            head(document)
-        db.execute(
-            f"COPY (SELECT {columns} FROM read_parquet(?, file_row_number = true) {rows}) TO ? "
-            "(FORMAT parquet, KV_METADATA {dphist: ?})",
-            [str(path), str(target), json.dumps(document)],
-        )
+    (text,) = (
+        database()
+        .execute("SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = 'dphist'", [str(path)])
+        .fetchone()
+    )
+    document = json.loads(text)
+    if head is not None:
+        head(document)
+    database().execute(
+        f"COPY (SELECT {columns} FROM read_parquet(?, file_row_number = true) {rows}) TO ? "
+        "(FORMAT parquet, KV_METADATA {dphist: ?})",
+        [str(path), str(target), json.dumps(document)],
+    )
     return target
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,6 +26,7 @@ from dphist.domain import Domain, Integers
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy import noise
 from dphist.release import Release
+from engine import database
 from samples import of_each_kind
 
 pytestmark = pytest.mark.usefixtures("unrehearsed")
@@ -360,11 +360,15 @@ def read_csv(path: Path) -> tuple[dict[str, str], list[str], list[list[str]]]:
 
 
 def read_parquet(path: Path) -> tuple[dict[str, Any], set[str], int]:
-    kept = duckdb.execute(
-        "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)]
-    ).fetchall()
-    columns = {name for name, *_ in duckdb.execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()}
-    count = duckdb.execute("SELECT num_rows FROM parquet_file_metadata(?)", [str(path)]).fetchone()[0]
+    kept = (
+        database()
+        .execute("SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(path)])
+        .fetchall()
+    )
+    columns = {
+        name for name, *_ in database().execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()
+    }
+    count = database().execute("SELECT num_rows FROM parquet_file_metadata(?)", [str(path)]).fetchone()[0]
     assert [key for key, _ in kept] == ["dphist"], "nothing else stands beside the release"
     return json.loads(kept[0][1]), columns, count
 
