@@ -580,36 +580,37 @@ def test_what_gets_past_the_parser_meets_a_sealed_engine(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.csv", "r.parquet"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT DISTINCT age FROM visits",
-        "SELECT age FROM visits LIMIT 3",
-        "SELECT age FROM visits ORDER BY age",
-        "SELECT max(age) AS age FROM visits",
-        "SELECT age, count(*) FROM visits GROUP BY age",
-        "SELECT avg(age) OVER () AS age FROM visits",
-        "SELECT age FROM visits WHERE id IN (SELECT max(id) FROM visits)",
-        "SELECT (SELECT max(age) FROM visits) AS age FROM visits",
-        "SELECT age FROM visits UNION ALL SELECT age FROM visits",
-        "WITH w AS (SELECT 1 AS age) SELECT age FROM w",
-        "SELECT age FROM read_csv('/etc/passwd')",
-        "SELECT age FROM visits TABLESAMPLE 10%",
-        "SELECT 1 AS age; DROP TABLE visits",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT age FROM nowhere",
-        "visits; DROP TABLE visits",
-        'visits" --',
-        "visit",
-        "",
-        None,
-    ],
-)
+REFUSED_TABLES = [
+    "SELECT DISTINCT age FROM visits",
+    "SELECT age FROM visits LIMIT 3",
+    "SELECT age FROM visits ORDER BY age",
+    "SELECT max(age) AS age FROM visits",
+    "SELECT age, count(*) FROM visits GROUP BY age",
+    "SELECT avg(age) OVER () AS age FROM visits",
+    "SELECT age FROM visits WHERE id IN (SELECT max(id) FROM visits)",
+    "SELECT (SELECT max(age) FROM visits) AS age FROM visits",
+    "SELECT age FROM visits UNION ALL SELECT age FROM visits",
+    "WITH w AS (SELECT 1 AS age) SELECT age FROM w",
+    "SELECT age FROM read_csv('/etc/passwd')",
+    "SELECT age FROM visits TABLESAMPLE 10%",
+    "SELECT 1 AS age; DROP TABLE visits",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT age FROM nowhere",
+    "visits; DROP TABLE visits",
+    'visits" --',
+    "visit",
+    "",
+    None,
+]
+
+
 @pytest.mark.parametrize("write", [as_duckdb, as_sqlite])
-def test_tables_that_are_refused(tmp_path, text, write):
+def test_tables_that_are_refused(tmp_path, write):
     path = write(tmp_path / "d.db")
-    with pytest.raises(DphistError):
-        count(path, AGE, columns="age", table=text)
+    for text in REFUSED_TABLES:
+        with pytest.raises(DphistError):
+            count(path, AGE, columns="age", table=text)
+            pytest.fail(f"{text} was taken")
     assert np.array_equal(counted(path, AGE, columns="age", table="visits"), AGE_COUNTS)
 
 
