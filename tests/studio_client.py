@@ -44,8 +44,8 @@ class Client:
 class Page:
     """Asks a studio, and keeps all traffic."""
 
-    def __init__(self, app):
-        self.client = Client(app)
+    def __init__(self, app, studio=None):
+        self.client, self.studio = Client(app), studio
         self.seen = []
 
     def send(self, name, asked, *, headers=None):
@@ -71,7 +71,7 @@ class Page:
 def studio_page(folder, *, plan=None, data=None, ledger=None):
     """Return a page of a studio that was started in a folder."""
     made = Studio(Start(folder, plan=plan, data=data, ledger=ledger))
-    return Page(made.app(port=lambda: PORT, token=TOKEN))
+    return Page(made.app(port=lambda: PORT, token=TOKEN), made)
 
 
 def view_page(folder):

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import dphist as library
+from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
+from dphist.methods.catalogue import make_pipeline
 from dphist.planning.advise import advise
 from dphist.planning.foresee import Foresight, _hundredths, plan_epsilon
 from dphist.planning.preview import Pattern
@@ -123,6 +125,30 @@ class TestNumbers:
         assert len(whole) >= 5
         assert all(ends == [whole[0], 0.2, whole[-1]] for ends in rest) and len(rest) == 2
 
+    def test_a_question_that_was_answered_is_not_worked_out_again(self, page, monkeypatch):
+        before = page.lines("foresee", ASKED, sequence=1)
+        monkeypatch.setattr(Foresight, "__init__", None)  # whoever foresees fails
+        again = page.lines("foresee", ASKED, sequence=2)
+        assert {part["sequence"] for part in again if part["part"] == "error"} == {2}
+        plain = [part | {"sequence": 2} if part["part"] == "error" else part for part in before]
+        assert again[:-1] == [part for part in plain if part["part"] != "progress"][:-1]
+        for other in ({"records": 6000}, {"level": 0.9}, {"histogram": "kinds"}, {"shape": {}}):
+            assert page.lines("foresee", ASKED | other, sequence=3)[-1]["part"] == "failed"
+
+    def test_what_auto_chose_is_not_simulated_under_both_names(self, monkeypatch):
+        domain, queries = library.Domain((library.Integers(0, 15),)), make_workload("points", (16,))
+        auto = make_pipeline("auto", domain, queries)
+        both = {"auto": auto, auto.choice: make_pipeline(auto.choice, domain, queries)}
+        asked = domain, queries, 5000, 1, both, (Pattern("smooth"),)
+        study, alone = SimulatedErrors(*asked, True), SimulatedErrors(*asked, False)
+        ran, ours = [], SimulatedErrors._trial
+        monkeypatch.setattr(
+            SimulatedErrors, "_trial", lambda study, *given: ran.append(given) or ours(study, *given)
+        )
+        epsilon = Fraction(1, 5)
+        errors = [study.errors(name, epsilon, 2).tolist() for name in both]
+        assert len(ran) == 2 and errors == [alone.errors(name, epsilon, 2).tolist() for name in both]
+
     def test_what_a_page_asks_first_is_worked_out_before_it_asks(self, here, page, monkeypatch):
         monkeypatch.setattr(edit, "_MOMENT", 0)
         page.ask("plan/save", plan=PLAN, path="a.toml", base_digest=None)
@@ -137,9 +163,10 @@ class TestNumbers:
         trials = []
         ours = SimulatedErrors._trial
         monkeypatch.setattr(SimulatedErrors, "_trial", lambda *given: trials.append(1) or ours(*given))
-        asked = ASKED | {"plan": answered["plan"], "records": foreseeing.RECORDS, "sequence": 1}
-        found = list(made.foreseeing.foresee(asked))
-        assert found[-1]["part"] == "end" and not trials
+        asked = ASKED | {"plan": answered["plan"], "records": foreseeing.RECORDS}
+        for at, name in enumerate(PLAN["histograms"]):
+            found = list(made.foreseeing.foresee(asked | {"histogram": name, "sequence": at}))
+            assert found[-1]["part"] == "end" and not trials
         with pytest.raises(Superseded):  # whoever asks comes first
             free = made.foreseeing.turns.free()
             free()
@@ -422,7 +449,7 @@ class TestTurns:
         with ThreadPoolExecutor(1) as pool:
             old = pool.submit(page.lines, "foresee", ASKED, sequence=1)
             assert waiting.wait(60)
-            page_turn, _ = _turns(page).take("t", 2)
+            page_turn, _ = page.studio.foreseeing.turns.take("t", 2)
             go.set()
             found = old.result()
         assert found[-1] == {"part": "superseded"} and len(trials) == 1
@@ -448,11 +475,3 @@ class TestTurns:
         assert ends.count("end") < 100
         assert page.lines("foresee", ASKED, sequence=101)[-1]["part"] == "end"  # at once: nobody is before it
         assert threading.active_count() < 60
-
-
-def _turns(page):
-    """Return the turns of the studio behind a page."""
-    starlette = page.client.app.app
-    (asked,) = [r.endpoint for r in starlette.routes if r.path.startswith("/api/")]
-    (functions,) = [c.cell_contents for c in asked.__closure__ if isinstance(c.cell_contents, dict)]
-    return functions["foresee"].__self__.turns

@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class SimulatedErrors:
         self._sensitivity, self.looks = sensitivity, looks
         self._data: dict[int, Counts] = {}
         self._known: dict[str, dict[str, list[float]]] = {}
+        self._chosen = {name: p.choice for name, p in pipelines.items() if named and _is_choice(p, pipelines)}
         self._new = False
         # Few bins give few errors to average over, and many bins take long.
         times = 4 if domain.n <= 256 else 2 if domain.n <= MANY_BINS else 1
@@ -78,6 +80,7 @@ class SimulatedErrors:
 
     def errors(self, method: str, epsilon: Fraction, runs: int) -> Floats:
         """Return the mean absolute error per query of the first runs; each run has other data and noise."""
+        method = self._chosen.get(method, method)  # what was simulated under one name is not under another
         known = self._known.setdefault(method, {}).setdefault(str(epsilon), [])
         if len(known) < runs:
             self._say(f"{method} at epsilon {as_decimal(epsilon)}")
@@ -186,6 +189,12 @@ class SimulatedErrors:
             with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as partial:
                 json.dump({"format": _FORMAT, "errors": self._known}, partial)
             Path(partial.name).replace(file)
+
+
+def _is_choice(pipeline: Pipeline, pipelines: dict[str, Pipeline]) -> bool:
+    """Return whether a pipeline is the one of the method that ``auto`` chose, under another name."""
+    chosen = pipelines.get(pipeline.choice)
+    return chosen is not None and replace(pipeline, name=chosen.name, choice=chosen.choice) == chosen
 
 
 def cache_folder() -> Path:

@@ -23,7 +23,7 @@ from dphist.planning.preview import Pattern, Preview, pattern
 from dphist.planning.publication import Publication
 from dphist.release import Release
 from dphist.release.words import chance_after, guess_in_words, times_in_hundred, unit_word
-from dphist.studio.answers import MOST_DRAWN, exact, number, numbers
+from dphist.studio.answers import MOST_DRAWN, MOST_EDGES, exact, number, numbers
 from dphist.studio.guard import MOST_VALUES, Refusal
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.plans import Checked, Plans, workload_name
@@ -94,6 +94,11 @@ class Question:
     about: dict[str, Any]
     check: Callable[[], None]
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the answer depends on, besides the level."""
+        return _key(self.made, self.about["histogram"], self.records, self.look)
+
 
 class Foreseeing:
     """The questions about what is expected of a plan; no record is read for any of them."""
@@ -102,18 +107,20 @@ class Foreseeing:
         self.plans, self.releases, self.ledgers = plans, releases, ledgers
         self.turns = Turns()
         self._kept: OrderedDict[tuple[Any, ...], Foresight] = OrderedDict()
+        self._told: OrderedDict[tuple[Any, ...], list[dict[str, Any]]] = OrderedDict()
         self._lock = Lock()
 
     def ahead(self, made: Checked) -> None:
-        """Foresee what the page asks first of a plan, until it asks for anything: then the answer is kept."""
-        name, plan = next(iter(made.publication.plans.items()))
-        if isinstance(plan, GroupedPlan) or plan.domain.n > MOST_DRAWN:
-            return
-        about = {"plan_digest": made.digest, "sequence": 0, "histogram": name}
-        asked = Question(made, plan, 0.95, RECORDS, Pattern("smooth"), about, self.turns.free())
-        with suppress(Superseded):
-            for _ in self._one(asked):
-                pass
+        """Foresee what the page asks first of each histogram, until it asks for anything; it is kept."""
+        check = self.turns.free()
+        for name, plan in made.publication.plans.items():
+            if isinstance(plan, GroupedPlan) or plan.domain.n > MOST_DRAWN:
+                continue
+            about = {"plan_digest": made.digest, "sequence": 0, "histogram": name}
+            asked = Question(made, plan, 0.95, RECORDS, Pattern("smooth"), about, check)
+            with suppress(Superseded):
+                for _ in self._one(asked):
+                    pass
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -206,6 +213,21 @@ class Foreseeing:
         yield {"part": "end", "seconds": round(time.monotonic() - start, 3)}
 
     def _one(self, asked: Question) -> Iterator[dict[str, Any]]:
+        """Yield the parts about one histogram; those of a question that was answered are told again."""
+        key = (*asked.key, asked.level)
+        with self._lock:
+            told = self._told.get(key)
+        if told is not None:
+            yield from (part | asked.about if part["part"] == "error" else part for part in told)
+            return
+        told = []
+        for part in self._foreseen(asked):
+            told += [part] if part["part"] != "progress" else []
+            yield part
+        if asked.plan.domain.n <= MOST_EDGES:
+            self._keep(self._told, key, told)
+
+    def _foreseen(self, asked: Question) -> Iterator[dict[str, Any]]:
         plan, level, about = asked.plan, asked.level, asked.about
         is_streaming = True
 
@@ -230,7 +252,7 @@ class Foreseeing:
         finally:
             found.save()
         is_streaming = False
-        self._keep(_key(asked.made, about["histogram"], asked.records, asked.look), found)
+        self._keep(self._kept, asked.key, found)
 
     def _odds(self, publication: Publication) -> dict[str, Any]:
         epsilon = publication.budget
@@ -264,14 +286,14 @@ class Foreseeing:
             if key in self._kept:
                 return self._kept[key]
         found = Foresight(plan, records=records, look=look)
-        self._keep(key, found)
+        self._keep(self._kept, key, found)
         return found
 
-    def _keep(self, key: tuple[Any, ...], found: Foresight) -> None:
+    def _keep(self, kept: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...], found: object) -> None:
         with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            kept[key] = found
+            while len(kept) > _KEPT:
+                kept.popitem(last=False)
 
     def _look(self, asked: Asked, plan: Plan) -> Pattern | None:
         """Return the shape that is assumed: by name, drawn by hand, or of an earlier release."""

@@ -13,6 +13,7 @@ exist, and the children 2J and 2J + 1 of height h - 1. A node with one child is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -102,10 +103,36 @@ def contrast_variances(
     Whole nodes of one height have nearly equal ones, whatever the shift; only the first and the last node of
     a height can be cut off.
     """
-    heights = (1 << (n - 1).bit_length()).bit_length() + 1
-    whole = 2 * len(shifts)  # the column of whole nodes, after two for each tree's first and last node
+    at, low, middle, high = _divided_nodes(n, tuple(shifts))
+    one, two, both = np.split(
+        variances(np.concatenate((low, middle, low)), np.concatenate((middle, high, high))), 3
+    )
+    part = (middle - low) / np.maximum(high - low, 1)
+    # Var(T_left - a T), with the covariance of the children from the variance of their sum
+    found = (1.0 - part) * one + part * two - part * (1.0 - part) * both
+    found = np.maximum(found, 1e-12 * (one + two))
+    heights, whole = _heights(n), 2 * len(shifts)
+    cells = heights * (whole + 1)
+    mean = np.bincount(at, found, minlength=cells) / np.maximum(np.bincount(at, minlength=cells), 1)
+    mean = mean.reshape(heights, whole + 1)
+    edges = mean[:, :whole].reshape(heights, len(shifts), 2).transpose(1, 0, 2)
+    return np.ascontiguousarray(mean[:, whole]), np.ascontiguousarray(edges)
+
+
+def _heights(n: int) -> int:
+    return (1 << (n - 1).bit_length()).bit_length() + 1
+
+
+@lru_cache(maxsize=16)  # the same for all estimates of as many bins, and a few thousand numbers
+def _divided_nodes(n: int, shifts: tuple[int, ...]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return nodes of all heights and trees with two children: cell of the table, first bin, middle, end.
+
+    The table has a row for each height, two columns for each tree's first and last node, and one for all
+    whole nodes.
+    """
+    whole = 2 * len(shifts)
     place, lows, middles, highs = [], [], [], []
-    for h in range(1, heights):
+    for h in range(1, _heights(n)):
         columns, nodes, moved = [], [], []
         for i, shift in enumerate(shifts):
             begin, end = -(-shift >> h), (n + shift) >> h  # the whole ones
@@ -125,18 +152,9 @@ def contrast_variances(
     at, low, middle, high = (
         np.concatenate([np.empty(0, np.int64), *a]) for a in (place, lows, middles, highs)
     )
-    one, two, both = np.split(
-        variances(np.concatenate((low, middle, low)), np.concatenate((middle, high, high))), 3
-    )
-    part = (middle - low) / np.maximum(high - low, 1)
-    # Var(T_left - a T), with the covariance of the children from the variance of their sum
-    found = (1.0 - part) * one + part * two - part * (1.0 - part) * both
-    found = np.maximum(found, 1e-12 * (one + two))
-    cells = heights * (whole + 1)
-    mean = np.bincount(at, found, minlength=cells) / np.maximum(np.bincount(at, minlength=cells), 1)
-    mean = mean.reshape(heights, whole + 1)
-    edges = mean[:, :whole].reshape(heights, len(shifts), 2).transpose(1, 0, 2)
-    return np.ascontiguousarray(mean[:, whole]), np.ascontiguousarray(edges)
+    for kept in (at, low, middle, high):
+        kept.flags.writeable = False  # it is shared
+    return at, low, middle, high
 
 
 def _averaged_tree(
