@@ -11,6 +11,8 @@ from pathlib import Path
 STUDIO = Path(__file__).parent.parent / "src" / "dphist" / "studio"
 PAGE, BUILT = STUDIO / "page", STUDIO / "static" / "app.js"
 FLAGS = ("--bundle", "--minify", "--format=esm", "--target=es2022", "--charset=utf8", "--log-level=warning")
+# Names of the page's own state, which no answer of the server and nothing that is kept has.
+OWN = "--mangle-props=^(session|trouble|good|gone|enter|leave|drawn|view|held|given)$"
 
 
 def digest() -> str:
@@ -25,7 +27,7 @@ def build(esbuild: str, out: Path) -> None:
     """Write the file that the browser loads."""
     banner = f"--banner:js=// make studio-page: {digest()}"
     subprocess.run(
-        [esbuild, "app.js", *FLAGS, "--external:./vega.js", banner, f"--outfile={out.absolute()}"],
+        [esbuild, "app.js", *FLAGS, OWN, "--external:./vega.js", banner, f"--outfile={out.absolute()}"],
         cwd=PAGE,
         check=True,
     )

@@ -141,3 +141,17 @@ def test_a_suggestion_is_postprocessing_of_its_own_release_alone(tmp_path):
     assert json.loads(json.dumps(found.to_dict()))["range"] == [2.0, 5.0]
     with pytest.raises(UsageError, match="no other"):
         suggest(dphist.histogram([3.0], bins=3, range=(0, 3), epsilon=1))
+
+
+def test_an_edge_is_told_by_the_bins_beside_it_and_not_by_wider_ones():
+    edges = magnitudes().edges
+    look_at = dphist.bounds([5.0] * 100, epsilon=1).release  # whose bins reach from one end of all numbers
+    assert [e.value for e in (look_at.sum(edges[0], edges[-1]), look_at.total())] == [look_at.raw.sum()] * 2
+    several = look_at.sum(edges[:-1].tolist(), edges[1:].tolist())
+    assert several.value.tolist() == look_at.raw.tolist()
+    logs = dphist.from_counts([1] * 9, bins=[10.0**k for k in range(10)], epsilon=1, method="identity")
+    assert logs.sum(0.1 + 0.9 - 1e-16, 1e9).value == logs.raw.sum()  # arithmetic may change the last digits
+    for release, end in ((look_at, 5.5), (look_at, 3e-200), (logs, 1.05), (logs, 10.001)):
+        for asked in (end, [end, end]):
+            with pytest.raises(UsageError, match="lies inside a bin"):
+                release.sum(asked, 1e9 if asked == end else [1e9, 1e9])

@@ -1,9 +1,11 @@
 """Publishes from the studio, and is killed at one step after the other: run by test_server_publish.py.
 
 Arguments: folders, each of which holds people.csv, plan.toml and the name of the step to die at in a file
-`step`. A child for each of them publishes and ends itself there, as if killed.
+`step`; a file `look` holds a question, if a paid look is meant. A child for each of them publishes and ends
+itself there, as if killed.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -56,11 +58,19 @@ STEPS = {
 def publish(folder):
     os.chdir(folder)
     ask = Studio(Start(Path.cwd(), plan=Path("plan.toml"))).functions()
+    if Path("look").exists():
+        look(ask, json.loads(Path("look").read_text()))
     digest = ask["plan/open"]({"path": "plan.toml"})["plan_digest"]
     about = {"path": "plan.toml", "plan_digest": digest}
     ready = ask["publish/prepare"](about)
     with STEPS[Path("step").read_text()]():
         ask["publish"](about | {"publish_token": ready["publish_token"], "confirm": ready["phrase"]})
+
+
+def look(ask, asked):
+    ready = ask["bounds/prepare"](asked)
+    with STEPS[Path("step").read_text()]():
+        ask["bounds"](asked | {"publish_token": ready["publish_token"], "confirm": ready["phrase"]})
 
 
 if __name__ == "__main__":

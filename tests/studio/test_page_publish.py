@@ -298,3 +298,30 @@ def test_a_ledger_that_is_locked_or_gone_is_told_plainly(browser, office, studio
         one.page.click("text=Try again")
         one.page.wait_for_selector("#pub:enabled")
         assert office.charges("locked") == []
+
+
+def test_a_range_that_nobody_knows_is_looked_for_once_and_taken_over(browser, office, studio):
+    office.plan("looked")
+    with tab(browser, studio) as one:
+        at_publish(one, "looked").go("design")
+        for again in (False, True):
+            one.page.click("text=I do not know the range")
+            assert "It is charged like a release, once." in one.text("dialog")
+            one.page.click("dialog >> text=Go on")
+            if not again:
+                one.page.wait_for_selector("dialog >> text=Charge epsilon 0.05 to “looked”?")
+                assert one.page.is_disabled("dialog .spend")
+                one.page.fill("#cf", "charge 0.05")
+                one.page.click("dialog .spend")
+            one.page.wait_for_selector("dialog >> text=Use this range")
+            assert office.charges("looked") == [Fraction(1, 20)]
+            if not again:
+                one.page.click("dialog >> text=Close")
+        low, high = (int(end) for end in one.text("dialog").split("The range ")[1].split(".")[0].split(" to "))
+        one.page.click("dialog >> text=Use this range")
+        one.page.wait_for_function(
+            "ends => ends.every((end, i) => document.querySelectorAll('.hbody input.f')[i].value === end)",
+            arg=[str(low), str(high)],
+        )
+        assert "Changed, not saved" in one.text(".crumb")
+        one.page.wait_for_selector("#budget >> text=3.45")  # of 4: the look, and the plan of 0.5 to come

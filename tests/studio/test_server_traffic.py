@@ -69,7 +69,13 @@ def ask_everything(page, path="plan.toml"):
     page.ask("publish/state", about | token)
     page.send("publish/finish", about | token)
     page.ask("publish/prepare", about | {"again": True})
-    for release in made["publication"]["releases"]:
+    look = {"plan": PLAN, "path": path, "histogram": "ages", "epsilon": "0.05"}
+    ready = page.ask("bounds/prepare", look)
+    token = {"publish_token": ready["publish_token"], "confirm": ready["phrase"]}
+    page.send("bounds", look | token | {"confirm": "no"})
+    looked = page.ask("bounds", look | token)["found"]
+    assert page.ask("bounds/prepare", look)["found"] == looked
+    for release in [*made["publication"]["releases"], {"path": looked["release"]}]:
         asked = {"path": release["path"]}
         page.ask("release/open", asked)
         page.ask("release/query", asked | {"ranges": [[0, 2]], "joint": True, "compare": release["path"]})

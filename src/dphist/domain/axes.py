@@ -387,9 +387,9 @@ def _interval_names(edges: NDArray[np.float64]) -> list[str]:
 def cut(edges: NDArray[np.float64], value: float) -> int:
     """Return the number of the edge that equals a value; a value between edges is refused."""
     value = as_number(value, "an end of the query")
-    at = int(np.argmin(np.abs(edges - value)))
-    # An edge that went through text or arithmetic may differ in its last digits.
-    if abs(edges[at] - value) <= 1e-9 * (edges[-1] - edges[0]) / (edges.size - 1):
+    with np.errstate(over="ignore"):  # of edges at both ends of all numbers
+        at = int(np.argmin(np.abs(edges - value)))
+    if is_edge(edges, np.array(at), np.array(value)):
         return at
     beside = edges[max(at - 1, 0) : at + 2]
     if float(_spelled(edges[at])) == value and [_spelled(e) for e in beside].count(_spelled(edges[at])) == 1:
@@ -402,6 +402,19 @@ def cut(edges: NDArray[np.float64], value: float) -> int:
         f"{value:g} lies inside a bin, where nothing was measured: "
         f"use its edges, {_spelled(edges[above - 1])} or {_spelled(edges[above])}."
     )
+
+
+def is_edge(edges: NDArray[np.float64], at: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether values equal the edges of these numbers, but for what text or arithmetic changes.
+
+    That is little beside the narrower of the two bins at an edge: other bins may be wider by far.
+    """
+    last, edge = edges.size - 1, edges[at]
+    with np.errstate(over="ignore", invalid="ignore"):
+        below, above = edge - edges[np.maximum(at - 1, 0)], edges[np.minimum(at + 1, last)] - edge
+        beside = np.where(at == 0, above, np.where(at == last, below, np.minimum(below, above)))
+        near: NDArray[np.bool_] = np.abs(edge - values) <= 1e-9 * beside + 1e-15 * np.abs(edge)
+    return near
 
 
 def _spelled(edge: float) -> str:

@@ -26,6 +26,7 @@ from dphist.domain import (
     cut,
     shown,
 )
+from dphist.domain.axes import is_edge
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 
@@ -122,14 +123,14 @@ def cuts(axis: Axis, ends: Any) -> Ints:
             cut(axis.edges, end)  # raises for the first that is not a number
     values = np.asarray(ends, dtype=np.float64)
     edges = axis.edges
-    width = (edges[-1] - edges[0]) / axis.n
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(axis, Regular | Integers):
+            width = (edges[-1] - edges[0]) / axis.n
             at = np.clip(np.nan_to_num(np.rint((values - edges[0]) / width)), 0, axis.n).astype(np.int64)
         else:
             at = np.clip(np.searchsorted(edges, values), 1, axis.n)
             at = at - (values - edges[at - 1] < edges[at] - values)
-        wrong = np.flatnonzero(~(np.abs(np.ravel(edges[at] - values)) <= 1e-9 * width))
+    wrong = np.flatnonzero(~is_edge(edges, at, values))
     if wrong.size:
         cut(edges, float(np.ravel(values)[wrong[0]]))  # raises, and says which edges there are
     return at

@@ -23,6 +23,7 @@ from dphist.release import fresh_name
 from dphist.reports.published import published
 from dphist.studio.guard import Refusal
 from dphist.studio.ledgers import Ledgers
+from dphist.studio.looking import Looking
 from dphist.studio.places import Places
 from dphist.studio.plans import Checked, Plans
 from dphist.studio.publishing import Publishing
@@ -49,6 +50,7 @@ class Studio:
         self.releases = Releases(self.places, published)
         self.ledgers = Ledgers(self.places, start.ledger)
         self.publishing = Publishing(self.places, self.plans, self.ledgers)
+        self.looking = Looking(self.plans, self.publishing)
         self._foreseeing: Foreseeing | None = None
         self._lock = Lock()
         self._opened: SimpleQueue[Asked] = SimpleQueue()
@@ -72,6 +74,8 @@ class Studio:
             "publish": self.publishing.publish,
             "publish/state": self.publishing.state,
             "publish/finish": self.publishing.finish,
+            "bounds/prepare": self.looking.prepare,
+            "bounds": self.looking.look,
             "report": self.report,
             "demo/open": self.demo,
             **self.releases.functions(),
@@ -184,15 +188,17 @@ class Studio:
             return None
 
     def _unfinished(self) -> list[dict[str, Any]]:
-        """Return what was charged and not published, of every plan in the folder."""
-        found: list[dict[str, Any]] = []
+        """Return what was charged and not published, of every plan in the folder, and each once."""
+        found: dict[str, dict[str, Any]] = {}
         named = [] if self.start.plan is None else [self.start.plan.absolute()]
         for path in dict.fromkeys([*named, *sorted(self.places.folder.glob("*.toml"))[:_MOST_PLANS]]):
             plan = self._plan_of(path)
             if plan is not None and plan.publication.data is not None:
                 with suppress(DphistError, Refusal):
-                    found += self.publishing.unfinished(plan)
-        return found
+                    for one in self.publishing.unfinished(plan):
+                        token = one["publish_token"]
+                        found[token] = one if one["own"] else found.get(token, one)
+        return list(found.values())
 
     def _publication(self, asked: Asked) -> Any:
         if asked.get("path") is None:

@@ -75,10 +75,14 @@ class Plans:
             raise UsageError("a plan file ends in .toml.")
         return path
 
+    def draft(self, asked: Asked) -> tuple[Path, dict[str, Any]]:
+        """Return the file and the words of the plan that was sent; it need not be complete."""
+        path = self.path(asked)
+        return path, self._confined(_words(asked.get("plan")), path)
+
     def of(self, asked: Asked) -> Checked:
         """Return the plan that was sent, or the error of what is wrong with it."""
-        path = self.path(asked)
-        said = self._confined(_words(asked.get("plan")), path)
+        path, said = self.draft(asked)
         return Checked(plan_files.publication_of(said, path), path)
 
     def on_disk(self, asked: Asked) -> Checked:
@@ -92,8 +96,7 @@ class Plans:
 
     def check(self, asked: Asked) -> dict[str, Any]:
         """Return the plan as it is understood, or what is wrong with it."""
-        path = self.path(asked)
-        said = self._confined(_words(asked.get("plan")), path)
+        path, said = self.draft(asked)
         try:
             return self._shown(Checked(plan_files.publication_of(said, path), path))
         except DphistError as error:

@@ -52,10 +52,12 @@ class Publishing:
 
     def prepare(self, asked: Asked) -> dict[str, Any]:
         """Return what publishing a saved plan would charge, whether it may, and the token to do it with."""
-        made = self._saved(asked)
+        return self.prepared(self._saved(asked), again=asked.get("again") is True)
+
+    def prepared(self, made: Checked, *, again: bool) -> dict[str, Any]:
+        """Return what publishing a plan would charge; ``again`` asks for a charge after earlier ones."""
         book, exists = self.ledgers.opened(made.publication, read_only=True)
         charged, following = once.tokens(made.publication, made.folder, book)
-        again = asked.get("again") is True
         standing = self._look(made, book, following if again or not charged else charged[-1])
         publication, dataset = made.publication, made.publication.dataset
         left = book.remaining(dataset)
@@ -84,7 +86,16 @@ class Publishing:
 
     def publish(self, asked: Asked) -> dict[str, Any]:
         """Publish a saved plan, or return what the same token published before."""
-        made = self._saved(asked)
+        return self.published(self._saved(asked), asked)
+
+    def published(
+        self, made: Checked, asked: Asked, *, before: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        """Publish a plan with a token that was prepared for it, once the words are typed.
+
+        Args:
+            before: called before anything is counted or charged.
+        """
         token = _token(asked)
         book, _ = self.ledgers.opened(made.publication, read_only=True)
         job = self._running(token)
@@ -94,6 +105,7 @@ class Publishing:
         if job is None and token not in charged:
             if asked.get("confirm") != _phrase(made.publication):
                 raise Refusal(400, "usage", f"the words are: {_phrase(made.publication)}. {_AFTER}")
+            before()
             job = self._begin(made, token)
             job.done.wait()
             return self._told(made, token, job, again=False)
@@ -132,15 +144,19 @@ class Publishing:
             return False  # Publish says what is wrong
 
     def unfinished(self, made: Checked) -> list[dict[str, Any]]:
-        """Return what was charged and not published: of this plan, and what only lacks its name."""
+        """Return what was charged and not published: of this plan, and all in its folder that was begun."""
         book, exists = self.ledgers.opened(made.publication, read_only=True)
         if not exists:
             return []
         kept = set(once.without_name(made.folder))
         found = [entry.token for entry in book.entries() if entry.token and entry.release in kept]
-        tokens = dict.fromkeys([*once.tokens(made.publication, made.folder, book)[0][-1:], *found])
-        standings = [self._look(made, book, token) for token in tokens]
-        return [self._said(made, each) for each in standings if each.state in ("finishable", "lost")]
+        own = once.tokens(made.publication, made.folder, book)[0]
+        standings = [self._look(made, book, token) for token in dict.fromkeys([*own[-1:], *found])]
+        return [
+            self._said(made, each) | {"own": each.token in own}
+            for each in standings
+            if each.state in ("finishable", "lost")
+        ]
 
     # ---- the work -----------------------------------------------------------------------------------
 

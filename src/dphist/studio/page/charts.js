@@ -181,8 +181,8 @@ export const errors = (box, o) => {
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
   if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
-  for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? String(digits(v, 1)) : count(v), 'end'));
-  for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, String(e)));
+  for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? digits(v, 1) : count(v), 'end'));
+  for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, e));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
   const labels = paths.map(([name, points], k) => {
     const ink = name === o.own ? 0 : 1 + (k - 1) % 5;
@@ -230,7 +230,7 @@ export const spending = (box, o) => {
   const height = 260, m = { l: 40, r: 14, t: 18, b: 30 }, [svg, width] = frame(box, height, o.label), t0 = o.points[0][0], span = max(6e4, o.until - t0), t1 = t0 + 1.07 * span, last = o.points.at(-1)[1];
   const top = 1.1 * max(1e-9, ...o.limits.map(p => p[1]), last + o.plan), x = t => m.l + (width - m.l - m.r) * clamp((t - t0) / (t1 - t0), 0, 1), y = v => height - m.b - (height - m.t - m.b) * v / top;
   const stairs = points => points.map(([t, v], i) => `${i ? 'H' : 'M'}${x(t)}${i ? 'V' : ' '}${y(v)}`).join('');
-  upwards(svg, y, 0, top, width, m, v => String(digits(v, 3)));
+  upwards(svg, y, 0, top, width, m, v => digits(v, 3));
   const parts = span < 6e5 ? 1 : max(2, floor(width / 140)), form = span < 2e8 ? { timeStyle: 'short' } : { dateStyle: 'medium' };
   for (let k = 0; k <= parts; k++) { const t = t0 + (t1 - t0) * k / parts; svg.append(text(x(t), height - 8, new Date(t).toLocaleString('en-GB', form), k ? k === parts ? 'end' : '' : 'start')); }
   if (o.limits.length) svg.append(curve(`${stairs(o.limits)}H${x(t1)}`, 'cap'), text(x(t1), y(o.limits.at(-1)[1]) - 6, 'limit', 'end', 'tbad'));

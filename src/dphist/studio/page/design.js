@@ -1,9 +1,10 @@
 // Design: sentences with holes that make the plan file.
 import { post } from './api.js';
 import { ARROWS, drag, ruler } from './charts.js';
-import { ask, assign, button, choice, closer, copy, count, dialog, entries, eps, h, head, keysOf, link, max, min, number, round, select, slider, tell, valued, words } from './dom.js';
+import { ask, assign, button, ceil, choice, closer, copy, count, dialog, entries, eps, floor, h, head, keysOf, link, max, min, number, round, select, slider, tell, valued, words } from './dom.js';
 import { attempt, change, go, histogramNames, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
+import { charge } from './publish.js';
 
 export const swatch = name => h('span.swatch.ink' + max(0, keysOf(S.plan?.histograms || {}).indexOf(name)) % 6);
 export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', !S.base ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
@@ -36,13 +37,13 @@ const fields = (name, one, p) => {
     whole: () => ends('integers', 'Smallest value', 'Largest value'), equal: () => [ends('range', 'Lower bound', 'Upper bound'), bins], log: () => [ends('log', 'Lower bound', 'Upper bound'), bins],
     time: () => [' by ', pick(k('every'), ['hour', 'day', 'week', 'month', 'quarter', 'year'].map(w => [w]), one[p + 'every'], 'Length of a bin', v => { one[p + 'every'] = v; }), ends('range', 'First day', 'Day after the last', 'w11'), ' (not included) in ', hole(k('tz'), one.timezone ?? 'UTC', 'Time zone', v => { one.timezone = v.trim() || null; }, 'w11', bad('timezone'))],
     edges: () => [' with edges ', hole(k('bins'), one[p + 'bins'].filter(v => v !== null).join(', '), 'Edges, with commas between', v => { one[p + 'bins'] = v.split(/[,;\s]+/).filter(Boolean).map(typed); }, 'w30', bad('bins'))],
-    labels: () => [' with the labels ', labels(k('categories'), one[p + 'categories'], 'Labels, ' + tell('onelines'), v => { one[p + 'categories'] = v; }), ' and a bin for others called ', hole(k('other'), one[p + 'other'], tell('otherbin'), v => { one[p + 'other'] = v.trim() || null; }, 'w8')],
+    labels: () => words('withlabels', { of: labels(k('categories'), one[p + 'categories'], 'Labels, ' + tell('onelines'), v => { one[p + 'categories'] = v; }), rest: hole(k('other'), one[p + 'other'], tell('otherbin'), v => { one[p + 'other'] = v.trim() || null; }, 'w8') }),
   }[kind]();
 };
 const axis = (name, one, p) => {
-  const drawn = S.check?.histograms?.[name]?.axes?.[p ? 1 : 0];
+  const drawn = S.check?.histograms?.[name]?.axes?.[p ? 1 : 0], key = { whole: 'integers', equal: 'range', log: 'log' }[kindOf(one, p)];
   return [choice('Kind of bins of ' + (one[p + 'column'] || name), entries(KINDS), kindOf(one, p), kind => change(() => setKind(one, p, kind), 0)),
-    h('p.say', p ? 'and by ' : 'Count records by ', column(`${name}.${p}column`, one[p + 'column'], 'Column', v => { one[p + 'column'] = v; }), fields(name, one, p)),
+    h('p.say', p ? 'and by ' : 'Count records by ', column(`${name}.${p}column`, one[p + 'column'], 'Column', v => { one[p + 'column'] = v; }), fields(name, one, p)), key && h('p.hint', link('I do not know the range', () => look(name, one, p, key))),
     drawn && (drawn.kind === 'categories' ? h('div.chips', drawn.names.slice(0, 12).map(t => h('span.chip', t)), drawn.n > 12 && h('span.chip', count(drawn.n - 12) + ' more')) : ruler(drawn))];
 };
 const drop = (one, test) => change(() => { for (const key of keysOf(one)) if (test(key)) delete one[key]; }, 0);
@@ -52,11 +53,11 @@ const card = name => {
     h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (faults.length ? '.c-bad' : ''), faults.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), info && h('span.hint.nowrap', `${+(100 * number(info.share)).toFixed(1)} %  ε ${eps(info.epsilon)}`)),
     isOpen && h('div.hbody', axis(name, one, ''),
       'y_column' in one && h('div.rule', axis(name, one, 'y_'), link('Remove the second column', () => drop(one, key => key.startsWith('y_')))),
-      one.by !== undefined && h('div.rule', h('p.say', 'One histogram for each ', column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), ' of ', labels(name + '.groups', one.groups, 'Groups, ' + tell('onelines'), v => { one.groups = v; }), ' and a group for others called ', hole(name + '.go', one.group_other, tell('othergroup'), v => { one.group_other = v.trim() || null; }, 'w8')),
+      one.by !== undefined && h('div.rule', words('eachgroup', { by: column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), of: labels(name + '.groups', one.groups, 'Groups, ' + tell('onelines'), v => { one.groups = v; }), rest: hole(name + '.go', one.group_other, tell('othergroup'), v => { one.group_other = v.trim() || null; }, 'w8') }),
         h('p.hint', words('groups'), link('Remove the groups', () => drop(one, key => ['by', 'groups', 'group_other', 'importances'].includes(key))))),
       why(faults),
-      h('p.small', 'Records outside the bins are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', 'Records outside the bins', v => { one.outside = v; })),
-      h('p.hint', words('bounds'), link('I do not know the range', () => look(one))),
+      h('p.small', tell('outside') + ' are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', tell('outside'), v => { one.outside = v; })),
+      h('p.hint', words('bounds')),
       h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; delete one.workload; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => assign(one, { by: other, groups: [] }), 0))],
         link('Rename', async () => { const next = await ask('Rename ' + name, name, 'Rename'); if (next && !(next in S.plan.histograms)) { open = next; change(plan => { plan.histograms = Object.fromEntries(entries(plan.histograms).map(([key, v]) => [key === name ? next : key, v])); }, 0); } }),
         histogramNames().length > 1 && link('Remove ' + name, () => change(plan => { delete plan.histograms[name]; even(plan); }, 0))),
@@ -70,10 +71,18 @@ const advanced = (name, one, info) => {
       field('Method', about?.summary || words('anymethod'), list('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
       field('Records per person', words('perperson'), h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: e => change(() => { one.max_contributions = typed(e.target.value); }) }))));
 };
-const look = one => dialog('A small paid look', close => {
-  const text = `dphist bounds ${S.plan.data} --column ${one.column} --epsilon 0.05 --ledger ${S.plan.ledger}`;
-  return [h('p.small', words('look')), h('pre', { tabindex: 0 }, text), h('div.row.end', button('Copy', () => copy(text)), closer('Close', close))];
-}, true);
+// A paid look at the magnitudes of a column; what it found is told again at no cost.
+const PAID = 'A small paid look', told = (text, more) => dialog(PAID, close => [h('p.small', text), h('div.row.end', closer('Close', close), more && button(more, () => close(true), 'pri'))]);
+const look = (name, one, p, key) => attempt(async () => {
+  const about = { plan: S.plan, path: S.path, histogram: name, axis: p, epsilon: await ask(PAID, '0.05', 'Go on', words('look')) }, prepare = () => post('bounds/prepare', about);
+  if (!about.epsilon) return;
+  let now = await prepare();
+  if (now.state === 'finishable') { await post('publish/finish', now); now = await prepare(); }
+  if (now.state === 'lost') { if (!await told(now.words, 'Look again as a new charge')) return; about.again = true; now = await prepare(); }
+  if (now.state === 'new' && now.allowed) { now = await charge(now, 'Look', 'bounds', about); redraw(); } else if (!now.found) await told(now.reason || now.words);
+  const found = now?.found, [a, b] = found?.range || [];
+  if (found && await told(found.words, found.range && 'Use this range')) change(() => { one[p + key] = key === 'integers' ? [floor(a), ceil(b)] : [key === 'log' && a <= 0 ? null : a, b]; }, 0);
+});
 
 const even = plan => { for (const one of Object.values(plan.histograms)) delete one.share; };
 const shares = () => {
@@ -98,7 +107,7 @@ const shares = () => {
 };
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
-  return h('aside.panel.pad.sticky', { aria: 'The plan' }, choice('The plan as', [['words', 'In words'], ['toml', 'Plan file'], ['cli', 'Shell'], ['py', 'Python']], tab, next => { tab = next; redraw(); }),
+  return h('aside.panel.pad.sticky', { aria: 'The plan' }, choice('The plan as', [['words', 'In words'], ['toml', 'Plan file'], ['cli', 'Shell'], ['py', 'Python']], tab, next => { tab = next; }),
     h('div.words', S.check?.problems.length > 0 && h('p.why', words(it ? 'last' : 'incomplete')),
       it && [code ? h('pre', { tabindex: 0 }, code) : [it.words.map(t => h('p', t)), words('methods')], h('div.row', button('Copy', () => copy(code || it.words.join('\n\n'))), words('exact'))]));
 };
@@ -121,9 +130,9 @@ export default {
       h('div.cols.plan', h('div',
         block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), S.columns.length > 0 && h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), h('div.chips', S.columns.slice(0, 60).map(c => h('span.chip', h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared'))))),
         block('Who is protected', h('p.say', words(plan.unit ? 'protect' : 'protect1', { whom }), column('unit', plan.unit, 'Column that names the ' + whom, v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per ' + whom, v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
-          h('p.hint', plan.unit ? words('bounding', { whom, k: String(k), two: String(2 * k || 2) }) : words('unit'))),
+          h('p.hint', plan.unit ? words('bounding', { whom, k, two: 2 * k || 2 }) : words('unit'))),
         block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
-        block('Shares of epsilon', h('p.say', 'Spend epsilon ', hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), ' of the dataset ', hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), ' in the ledger ', h('span.nowrap', hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11'), '.')),
+        block('Shares of epsilon', words('spend', { e: hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), of: hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), in: hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11') }),
           why((S.check?.problems || []).filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];
   },
 };

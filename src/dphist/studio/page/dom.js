@@ -54,8 +54,10 @@ export const select = (cls, k, aria, options, value, set) => h('select' + cls, {
 // What is moved by keys as well: its label, its ends, and by how much each key moves it.
 export const slider = (node, label, [low, high], keys, move) => attributes(node, { tabindex: 0, role: 'slider', aria: label, 'aria-valuemin': low, 'aria-valuemax': high, onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } } });
 export const valued = (node, now, text) => attributes(node, { 'aria-valuenow': now, 'aria-valuetext': text });
-// One of several, as buttons or as tabs; arrows move between tabs.
-export const choice = (label, options, chosen, pick, tabs = '') => h('div.' + (tabs || 'seg'), { role: tabs ? 'tablist' : 'group', aria: label, onkeydown: event => {
+let draw = () => {};
+export const whenChanged = callback => { draw = callback; }, redraw = () => draw();
+// One of several, as buttons or as tabs; arrows move between tabs. What was chosen is drawn.
+export const choice = (label, options, chosen, set, tabs = '', pick = key => { set(key); redraw(); }) => h('div.' + (tabs || 'seg'), { role: tabs ? 'tablist' : 'group', aria: label, onkeydown: event => {
   const d = tabs && { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = options.findIndex(o => o[0] === chosen);
   if (d) { event.preventDefault(); pick(options[(at + d + options.length) % options.length][0]); $('[aria-selected=true]')?.focus(); }
 } }, options.map(([key, ...text]) => h('button', { role: tabs && 'tab', [tabs ? 'aria-selected' : 'aria-pressed']: String(key === chosen), tabindex: tabs && key !== chosen && '-1', k: label + key, onclick: () => pick(key) }, text)));
@@ -68,9 +70,10 @@ export const swap = (node, draw, ...children) => {
   const now = was?.dataset.k && $$('[data-k]', node).find(one => one.dataset.k === was.dataset.k);
   if (!now) return;
   now.focus({ preventScroll: true });
-  if (!now.matches('input:not([type=range]),textarea') || was.value === was.given) return;
-  now.value = was.value;
-  now.setSelectionRange?.(was.selectionStart, was.selectionEnd);
+  if (!now.matches('input:not([type=range]),textarea')) return;
+  const { selectionStart: from, selectionEnd: to, value } = was;
+  if (value !== was.given) now.value = value;
+  now.setSelectionRange(from, !from && to === value.length ? 1e9 : to);
 };
 export const focused = () => document.activeElement;
 export const toast = text => { const box = h('div.toast', { role: 'status' }, text); document.body.append(box); setTimeout(() => box.remove(), 2600); };
@@ -85,9 +88,9 @@ export const dialog = (title, fill, wide) => new Promise(resolve => {
   box.showModal();
   $('[autofocus]', box)?.focus();
 });
-export const ask = (title, value, yes) => dialog(title, close => {
+export const ask = (title, value, yes, hint) => dialog(title, close => {
   const input = h('input', { value, aria: title, autofocus: true });
-  return [input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
+  return [hint, input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
 });
 export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast(tell('nocopy')));
 

@@ -9,7 +9,7 @@ import { create } from './start.js';
 
 let asking = false, ready = null, done = null, fresh = false;
 const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
-const id = () => ({ path: S.path, publish_token: ready.publish_token, plan_digest: ready.plan_digest });
+const id = ({ path, publish_token, plan_digest }) => ({ path, publish_token, plan_digest });
 const prepare = again => attempt(async () => {
   ready = null;
   asking = true;
@@ -22,29 +22,34 @@ const prepare = again => attempt(async () => {
   S.published = !!done;
   if (ready.limit) S.session.budget = ready;
   redraw();
-  if (isRunning(ready)) { await watch(now => S.view !== 'publish' || (now && !isRunning(now))); if (S.view === 'publish') await prepare(); }
+  if (isRunning(ready)) { await watch(ready, now => S.view !== 'publish' || (now && !isRunning(now))); if (S.view === 'publish') await prepare(); }
 });
 // Says how far a publication is, until it ends; never publishes by itself.
-const watch = async isOver => {
-  for (let now; ready && !isOver(now) && !S.gone; await new Promise(next => setTimeout(next, 400))) {
-    now = await post('publish/state', id()).catch(() => null);
+const watch = async (of, isOver) => {
+  for (let now; await new Promise(next => setTimeout(next, 400)), !isOver(now) && !S.gone;) {
+    now = await post('publish/state', id(of)).catch(() => null);
     if (now && now.state !== 'new' && $('#phase')) $('#phase').textContent = `${now.words} Closing this tab is harmless.`;
   }
 };
-const confirm = () => dialog(`Charge epsilon ${eps(ready.charge)} to “${ready.dataset}”?`, close => {
-  const yes = h('button.btn.spend', { type: 'submit', disabled: true }, 'Publish'), no = button('Do not publish', () => close()), input = h('input', { id: 'cf', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== ready.phrase; } });
+// Spends what was prepared, once the words are typed; resolves with the answer to the question `path`, or null.
+export const charge = (r, what, path, about) => dialog(`Charge epsilon ${eps(r.charge)} to “${r.dataset}”?`, close => {
+  const yes = h('button.btn.spend', { type: 'submit', disabled: true }, what), no = button('Do not ' + what.toLowerCase(), () => close()), input = h('input', { id: 'cf', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== r.phrase; } });
   yes.addEventListener('click', async () => {
     if (yes.disabled) return;
     yes.disabled = input.disabled = no.disabled = true;
     let over = false;
-    watch(() => over);
-    const answer = await attempt(() => post('publish', { ...id(), confirm: input.value.trim() }));
+    watch(r, () => over);
+    const answer = await attempt(() => post(path, { ...about, ...id(r), confirm: input.value.trim() }));
     over = true;
-    close();
-    if (answer) { done = answer; fresh = !answer.again; S.published = true; await attempt(loadSession); redraw(); $('#main').focus(); } else { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
+    await attempt(loadSession);
+    close(answer);
   });
-  return [words('confirm', { phrase: ready.phrase, left: ready.left_after !== null && words('afterwards', { left: eps(ready.left_after), limit: eps(ready.limit) }) }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
+  return [words('confirm', { phrase: r.phrase, left: r.left_after !== null && words('afterwards', { left: eps(r.left_after), limit: eps(r.limit) }) }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
 });
+const confirm = async () => {
+  const answer = await charge(ready, 'Publish', 'publish');
+  if (answer) { done = answer; fresh = !answer.again; S.published = true; redraw(); $('#main').focus(); } else if (S.trouble) { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
+};
 const bar = () => {
   const p = purse();
   if (!p) return words('nolimit');
@@ -72,7 +77,7 @@ export default {
     if (!r && !asking && !S.trouble) prepare();
     if (!r) return [top, h('p.hint', words('checking'))];
     return [top, h('div.cols.side', h('div.stack',
-      stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id()); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
+      stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id(r)); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
       !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())) })),

@@ -1,12 +1,11 @@
 // What the page holds: the session, the plan being edited, what the server said of it.
 import { latest, post, Refusal } from './api.js';
-import { assign, keysOf, number } from './dom.js';
+import { assign, keysOf, number, redraw, whenChanged } from './dom.js';
 
 export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
-let draw = () => {}, timer, saver;
+let timer, saver;
 const checking = latest();
-export const whenChanged = callback => { draw = callback; };
-export const redraw = () => draw();
+export { redraw, whenChanged };
 export const go = (view, rest) => { const to = '#' + view + (rest ? '=' + encodeURIComponent(rest) : ''); if (location.hash === to) dispatchEvent(new Event('hashchange')); else location.hash = to; };
 
 export const attempt = async work => {
