@@ -123,6 +123,21 @@ def test_a_field_that_has_the_focus_and_is_not_typed_in_follows_the_others(brows
         assert shown != "0.5"
 
 
+def test_what_is_typed_replaces_what_is_selected_though_the_page_is_drawn_anew(browser, office, studio):
+    office.plan("selected")
+    with tab(browser, studio) as one:
+        at_publish(one, "selected").go("foresee")
+        error_of(one)
+        one.page.evaluate("""() => {
+            const field = document.querySelector('#eps');
+            field.focus();
+            field.select();
+            dispatchEvent(new Event('hashchange'));
+        }""")
+        one.page.keyboard.type("0.3")
+        assert one.page.input_value("#eps") == "0.3"
+
+
 def test_the_dot_of_the_plan_and_the_range_move_by_keys(browser, office, studio):
     office.plan("dot")
     with tab(browser, studio) as one:

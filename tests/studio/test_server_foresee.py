@@ -173,6 +173,16 @@ class TestNumbers:
             made.foreseeing.turns.take("b", 1)
             free()
 
+    @pytest.mark.parametrize(("bins", "advice"), [(1 << 17, "dphist plan price"), (1 << 28, "many-bins.md")])
+    def test_of_too_many_bins_it_is_said_what_tells_of_them(self, page, bins, advice):
+        one = {
+            "column": "age",
+            "integers": [0, bins - 1],
+            "method": "listed" if bins > 1 << 27 else "identity",
+        }
+        asked = ASKED | {"plan": PLAN | {"histograms": {"ages": one}}}
+        assert advice in page.refused("foresee", asked, sequence=1, status=400)["message"]
+
     def test_widths_are_those_of_a_release(self, page):
         widths = parts(page.lines("foresee", ASKED, sequence=1))["widths"]
         plan = library.Plan(integers=(0, 15), epsilon="0.2", method="identity")

@@ -69,7 +69,12 @@ def ask_everything(page, path="plan.toml"):
     page.ask("publish/state", about | token)
     page.send("publish/finish", about | token)
     page.ask("publish/prepare", about | {"again": True})
-    look = {"plan": PLAN, "path": path, "histogram": "ages", "epsilon": "0.05"}
+    look = {
+        "plan": PLAN,
+        "path": path,
+        "histogram": "ages",
+        "epsilon": "2",
+    }  # so that no sum is a canary by chance
     ready = page.ask("bounds/prepare", look)
     token = {"publish_token": ready["publish_token"], "confirm": ready["phrase"]}
     page.send("bounds", look | token | {"confirm": "no"})
@@ -339,3 +344,18 @@ def test_what_a_file_says_of_its_publication_may_be_anything(said):
     assert _protects(replace(release, provenance={"publication": said})) == (
         "It protects one record with epsilon 2."
     )
+
+
+def test_whom_a_release_protects_is_said_with_the_word_of_the_unit():
+    from fractions import Fraction
+    from types import SimpleNamespace
+
+    from dphist.studio.releases import _protects
+
+    for unit, word in (
+        ("one patient_id with at most 3 records", "one patient with at most 3 records"),
+        ("one person with at most 1 record", "one person with at most 1 record"),
+        ("one record", "one record"),
+    ):
+        made = SimpleNamespace(provenance={}, epsilon=Fraction(2), unit=unit)
+        assert _protects(made) == f"It protects {word} with epsilon 2."

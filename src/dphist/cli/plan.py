@@ -219,7 +219,7 @@ def _published_before(
     publication: Publication, file: Path, account: Path, folder: Path, *, fresh: bool
 ) -> tuple[Mapping[str, Path] | None, str]:
     """Return the releases of the last charge, finished if need be, or None; and the token of the next."""
-    from dphist.planning.once import finish, look, tokens
+    from dphist.planning.once import NOT_HERE, finish, look, tokens
 
     book = MemoryLedger() if fresh else Ledger.open(account)
     charged, following = tokens(publication, file.parent, book)
@@ -234,9 +234,9 @@ def _published_before(
         say(f"this plan was published before, and charged as entry {number}; nothing is charged again.")
         say(f"releases: {next(iter(standing.files.values())).parent}")
         return standing.files, following
-    how = "is being published" if standing.state == "running" else "was charged, and its releases are lost"
+    how = "is being published." if standing.state == "running" else f"was charged, but {NOT_HERE}"
     raise LedgerError(
-        f"this plan {how} (entry {number} of the ledger). Nothing was charged now. To publish it as a new "
+        f"this plan (entry {number} of the ledger) {how} Nothing was charged now. To publish it as a new "
         "charge, leave --once out."
     )
 

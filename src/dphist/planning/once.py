@@ -44,6 +44,13 @@ _KEPT, _MARK, _INSIDE = ".dphist-release-", "whole", "releases"
 _MOST_FOLDERS = 2000  # that are searched for a release
 
 
+NOT_HERE = (
+    "its releases are not here. Either their files were moved or deleted: put them back and they are "
+    "found again. Or the process was stopped before they were on disk, and they are lost: to draw them again "
+    "for the same charge would not be private."
+)
+
+
 @dataclass(frozen=True)
 class Standing:
     """How far a publication is.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dphist.domain import MAX_BINS
 from dphist.errors import DataError, UsageError
 from dphist.planning import shapes
 from dphist.planning.advise import Expected
@@ -326,9 +327,10 @@ def _histogram(made: Checked, asked: Asked) -> Plan:
     if not isinstance(name, str) or name not in plans:
         raise UsageError("histogram must be the name of one in the plan.")
     if plans[name].domain.n > MOST_DRAWN:
-        raise UsageError(
-            f"more than {MOST_DRAWN:,} bins are not foreseen here; in the shell: dphist plan price PLAN"
-        )
+        shell = "The shell tells their error: dphist plan price PLAN."
+        many = "What so many say depends on the records: docs/many-bins.md has figures."
+        told = shell if plans[name].domain.n <= MAX_BINS else many
+        raise UsageError(f"more than {MOST_DRAWN:,} bins are not foreseen here. {told}")
     return plans[name]
 
 

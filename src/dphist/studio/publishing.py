@@ -335,12 +335,7 @@ def _words(standing: Standing) -> str:
         "running": f"{paid}; the release is being written.",
         "finishable": f"{paid}, but the release was not finished. It is drawn and whole, and only needs its "
         "name: it can be finished without a new charge.",
-    }.get(
-        standing.state,
-        f"{paid}, but the release is not here. Either its files were moved or deleted: put them back and it "
-        "is found again. Or its process was stopped before it was on disk, and it is lost: to draw it again "
-        "for the same charge would not be private. It can be published again as a new charge.",
-    )
+    }.get(standing.state, f"{paid}, but {once.NOT_HERE} It can be published again as a new charge.")
 
 
 def _phrase(publication: Publication) -> str:
@@ -374,4 +369,6 @@ def _odds(publication: Publication, spent: Fraction) -> str:
 
 def _unit(publication: Publication) -> str:
     plans = publication.plans.values()
-    return unit_words(next(iter(plans)).unit, max(plan.max_contributions for plan in plans))
+    unit = next(iter(plans)).unit
+    whom = None if unit is None else unit_word(unit)
+    return unit_words(whom, max(plan.max_contributions for plan in plans))

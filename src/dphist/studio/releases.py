@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -360,7 +361,9 @@ def _protects(found: AnyRelease) -> str:
     with suppress(KeyError, TypeError, ValueError):  # a file says what it likes
         epsilon, many = fraction(said["epsilon"]), len(said["histograms"])
     start = f"One of {many} histograms that together protect" if many > 1 else "It protects"
-    return f"{start} {found.unit} with epsilon {exact(epsilon)}."
+    named = re.fullmatch(r"one (.+) (with at most \d+ records?)", found.unit)
+    whom = f"one {words.unit_word(named[1])} {named[2]}" if named else found.unit
+    return f"{start} {whom} with epsilon {exact(epsilon)}."
 
 
 def _column_names(found: AnyRelease, one: Release) -> list[str]:
