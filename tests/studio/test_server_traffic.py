@@ -74,7 +74,7 @@ def ask_everything(page, path="plan.toml"):
         "path": path,
         "histogram": "ages",
         "epsilon": "2",
-    }  # so that no sum is a canary by chance
+    }  # no sum is a canary by chance
     ready = page.ask("bounds/prepare", look)
     token = {"publish_token": ready["publish_token"], "confirm": ready["phrase"]}
     page.send("bounds", look | token | {"confirm": "no"})
