@@ -46,6 +46,7 @@ from dphist.planning import shapes
 from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 from dphist.release import Release
+from dphist.steps.estimate import WorkloadTree
 
 Row = dict[str, Any]
 EPSILONS = ("0.01", "0.1", "1")
@@ -160,7 +161,8 @@ def former(domain: Domain, kind: str) -> Pipeline:
         return make_pipeline("wf-auto", domain)
     made = make_pipeline("dawa2", domain)
     if len(domain.axes) == 2:
-        return replace(made, split=Split(partition=Fraction("0.3"), estimate=Fraction("0.7")))
+        split = Split(partition=Fraction("0.3"), estimate=Fraction("0.7"))
+        return replace(made, split=split, estimate=WorkloadTree(weights="tuned"))
     return made
 
 

@@ -88,12 +88,15 @@ EXAMPLES: dict[type, Callable[[Rng, int], Any]] = {
     queries.Fourier: fourier,
     queries.Boxes: boxes,
     queries.Hats: lambda rng, n: queries.Hats(n, str(rng.choice(["all-ranges", "prefixes", "points"]))),
+    queries.GridHats: lambda rng, n: queries.GridHats(*shape(rng, n)),
     queries.Cuts: lambda rng, n: queries.Cuts(starts(rng, n), int(rng.integers(0, 9)), maybe_order(rng, n)),
     queries.LastCut: last_cut,
     queries.Medians: medians,
     queries.Dropped: dropped,
     queries.WorstAnswered: worst_answered,
-    queries.Roughness: lambda rng, n: queries.Roughness(n, int(rng.integers(1, 300)), maybe_order(rng, n)),
+    queries.Roughness: lambda rng, n: queries.Roughness(
+        n, int(rng.integers(1, 300)), maybe_order(rng, n), int(rng.integers(1, 101))
+    ),
 }
 
 

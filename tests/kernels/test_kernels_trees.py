@@ -1,5 +1,7 @@
 """Trees, their tuning and hats against dense twins."""
 
+import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -425,6 +427,50 @@ def test_hats_agree_with_dense_matrices(seed):
         w = naive.query_matrix(widths, queries)
         expected = np.trace(w @ covariance @ w.T) / w.shape[0]
         assert np.isclose(hats_fit.hats_expected_error(hats, queries), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 7), (30, 1), (1, 40), (26, 35)])
+def test_hats_of_both_sides_are_products_of_dense_matrices(rows, columns):
+    draw = np.random.default_rng(rows)
+    sides = hat.sides_of(rows, columns)
+    both = np.kron(*(naive.hat_matrix(side) for side in sides))
+    x = draw.integers(0, 10**6, rows * columns)
+    assert np.array_equal(hat.apply_sides(*sides, x), both.astype(int) @ x)
+    assert (abs(both).sum(axis=0) == sides[0].whole * sides[1].whole).all()
+
+    y = draw.normal(0, 1e9, both.shape[0])
+    fitted, *_ = np.linalg.lstsq(both, y, rcond=None)
+    errors = [hats_fit.hats_error(side, 1.0) for side in sides]
+    assert np.allclose(hats_fit.solve_sides(*errors, y), fitted, rtol=1e-7, atol=1e-6)
+
+    unit = np.linalg.inv(both.T @ both) * (sides[0].whole * sides[1].whole) ** 2
+    ends = [[np.arange(a, b) for a, b in itertools.combinations(range(n + 1), 2)] for n in (rows, columns)]
+    some = [(r, c) for r in ends[0][:: 1 + len(ends[0]) // 20] for c in ends[1][:: 1 + len(ends[1]) // 20]]
+    for r, c in some[::7]:
+        box = np.isin(np.arange(rows), r)[:, None] & np.isin(np.arange(columns), c)
+        dense = unit[np.ix_(box.ravel(), box.ravel())].sum()
+        product = math.prod(
+            float(hats_fit.hats_range_variances(e, [k[0]], [k[-1] + 1])[0]) * float(e.hats.whole) ** 2
+            for e, k in zip(errors, (r, c), strict=True)
+        )
+        assert product == pytest.approx(dense, rel=1e-7)
+    weights = draw.normal(0, 1, rows)
+    alone = np.linalg.inv(naive.hat_matrix(sides[0]).T @ naive.hat_matrix(sides[0]))
+    assert hats_fit.hats_weighted_variance(errors[0], weights) == pytest.approx(weights @ alone @ weights)
+
+
+def test_the_gain_of_both_sides_is_that_of_the_mean_rectangle():
+    rows, columns = 30, 26
+    errors = [hats_fit.hats_error(s, float(s.whole) ** 2) for s in hat.sides_of(rows, columns)]
+    by_sides, by_cells = [], []
+    for n, error in zip((rows, columns), errors, strict=True):
+        lo, hi = np.array(list(itertools.combinations(range(n + 1), 2))).T
+        by_sides.append(hats_fit.hats_range_variances(error, lo, hi).mean())
+        by_cells.append((hi - lo).mean())
+    gain = math.sqrt(math.prod(by_sides) / math.prod(by_cells))
+    assert hats_fit.sides_gain(rows, columns) == pytest.approx(gain)
+    assert hats_fit.sides_gain(1, 1) == hats_fit.sides_gain(20, 9) == 1.0  # no hats pay
+    assert hats_fit.sides_gain(64, 64) < 0.72
 
 
 @pytest.mark.parametrize("ends", [(False, False), (True, False), (True, True)])

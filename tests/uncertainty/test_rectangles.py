@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from fractions import Fraction
 
@@ -14,17 +15,20 @@ from dphist.domain import Domain, Integers
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
-from dphist.errors import UsageError
+from dphist.errors import ReleaseFileError, UsageError
 from dphist.kernels.transforms.haar import haar_answers, haar_error
 from dphist.kernels.trees.tree import make_tree, shaped_tree
 from dphist.kernels.trees.variances import group_variances, range_variances, tree_error, weighted_variance
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
+from dphist.privacy.queries import GridHats
 from dphist.steps.order import hilbert
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.calibrated import Calibrated
+from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals, WaveletTotals
+from dphist.uncertainty.reading import error_model_from_dict
 
 GRID = Domain((Integers(0, 7), Integers(0, 7)))
 COUNTS = np.add.outer(np.arange(8) // 3 * 90, np.arange(8) // 2 * 25)
@@ -133,6 +137,42 @@ def test_a_wavelet_knows_every_rectangle_and_any_rows_and_columns(rows, columns)
     )
     assert np.isnan(model.margins(np.array([1]), np.array([columns + 1]), level=0.95)[0])
     assert haar_error(rows).tree.k == rows
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(26, 3), (2, 30), (5, 4)])
+def test_triangles_of_both_sides_know_every_rectangle_and_any_rows_and_columns(rows, columns):
+    n, draw = rows * columns, np.random.default_rng(rows)
+    model = GridHatTotals(rows, columns, 3e6)
+    queries = GridHats(rows, columns)
+    weights = np.array([queries(row) for row in np.eye(n, dtype=np.int64)], dtype=float)
+    dense = np.linalg.inv(weights @ weights.T) * noise_law.variance(3e6)
+    z = noise_law.normal_quantile(0.95)
+    ends = [np.sort(draw.integers(0, k + 1, (40, 2)), axis=1) for k in (rows, columns)]
+    some = (ends[0][:, 0] < ends[0][:, 1]) & (ends[1][:, 0] < ends[1][:, 1])
+    boxes = Boxes((rows, columns), tuple(e[some, i] for e in ends for i in (0, 1)))
+    found = model.boxes_margins(boxes, level=0.95)
+    for i in range(len(boxes)):
+        cells = boxes.cells(i)
+        exact = z * math.sqrt(dense[np.ix_(cells, cells)].sum())
+        assert found[i] == pytest.approx(exact)
+        assert model.cells_margin(cells, level=0.95) == pytest.approx(exact)
+    assert np.allclose(model.variances(), np.diag(dense))
+    picked = (np.array([0, rows - 1])[:, None] * columns + np.array([0, columns - 1])).ravel()
+    apart = z * math.sqrt(dense[np.ix_(picked, picked)].sum())
+    assert model.cells_margin(picked, level=0.95) == pytest.approx(apart)
+    assert model.cells_margin(np.array([0, columns + 1]), level=0.95) is None  # no rows and columns
+    lo, hi = np.array([0, columns, 0, 1]), np.array([columns, 2 * columns, n, columns + 1])
+    rows_of = model.sum_variances(lo, hi)
+    whole = [dense[a:b, a:b].sum() for a, b in zip(lo[:3], hi[:3], strict=True)]
+    assert np.allclose(rows_of[:3], whole) and np.isnan(rows_of[3])
+    column = np.arange(rows) * columns
+    turned = model.transposed(rows).margins(np.array([0]), np.array([rows]), level=0.95)
+    assert turned[0] == pytest.approx(z * math.sqrt(dense[np.ix_(column, column)].sum()))
+    read = error_model_from_dict(json.loads(json.dumps(model.to_dict())), n)
+    assert read.to_dict() == model.to_dict() and np.allclose(read.variances(), model.variances())
+    for damaged in ({"rule": 3}, {"rows": rows + 1}):
+        with pytest.raises(ReleaseFileError):
+            error_model_from_dict(model.to_dict() | damaged, n)
 
 
 def test_whole_groups_have_the_exact_law_of_their_number_wherever_they_lie():

@@ -233,7 +233,7 @@ def _dawa3(domain: Domain) -> Pipeline:
     share = F("0.25") if grid else F("0.12")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
-        partition=partition.Splits(halved=True, most=4.0 if few else None),
+        partition=partition.Splits(halved=True, sides=grid and not few, most=4.0 if few else None),
         estimate=averaged,
         split=Split(partition=share, estimate=1 - share),
     )
@@ -446,7 +446,7 @@ _METHODS = (
     _trees("greedyh-tuned", "greedyh with further sweeps over its weights (ours).",
         _DAWA, lambda d: _tree(d, estimate.WorkloadTree(weights="tuned")), cost="repeated",
         time="sweeps of O(n + m log n)", usual=_LINES),
-    _trees("hats", "Bins and overlapping triangles: best for all ranges or prefixes (ours).",
+    _trees("hats", "Bins and overlapping triangles: best for all ranges, prefixes or rectangles (ours).",
         "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2018 (HDMM)",
         lambda d: _tree(d, estimate.Hats()), usual=_LINES),
     _trees("geometric-tree", "A binary tree whose budgets grow towards the leaves, made consistent.",

@@ -283,6 +283,44 @@ class Hats:
         return hats.apply_hats(hats.fitted_hats(self.n, self.queries), counts)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class GridHats:
+    """Every cell of a grid, and triangles over its rows times triangles over its columns.
+
+    A query is one of `Hats` of the rows, for all ranges, times one of the columns: cells by themselves, parts
+    of rows and of columns, and pyramids.
+
+    Sensitivity: a record moves a query by the weight of its row times that of its column, so in all by the
+    row's sum of |weights| times the column's. These are added up from the very arrays that answer.
+    """
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        _set(self, "rows", _at_least(1, self.rows, "the number of rows"))
+        _set(self, "columns", _at_least(1, self.columns, "the number of columns"))
+
+    @property
+    def n(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def size(self) -> int:
+        down, across = hats.sides_of(self.rows, self.columns)
+        return down.size * across.size
+
+    @property
+    def sensitivity(self) -> int:
+        """The worst row's sum of |weights| times the worst column's."""
+        down, across = (int(hats.column_sums(side).max()) for side in hats.sides_of(self.rows, self.columns))
+        return down * across
+
+    def __call__(self, counts: Ints) -> Ints:
+        """Return the answers, cut off at +-2^61: O(n) for each level of each side."""
+        return hats.apply_sides(*hats.sides_of(self.rows, self.columns), counts)
+
+
 # --- scores: a whole number per candidate, the more the better; the sensitivity bounds the change of each
 
 
@@ -502,10 +540,10 @@ class WorstAnswered:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Roughness:
-    """Whether nearly every block of 16 bins is rough: candidate 0 if it is, 1 if it is not.
+    """Whether the blocks of 16 bins are rough: candidate 0 if they are, 1 if they are not.
 
     A block's roughness is the sum of its bins' distances from their median, at most ``cap``. Together the
-    blocks are rough at three quarters of the most that they could be.
+    blocks are rough at a public part of the most that they could be.
 
     Sensitivity 1: the blocks are disjoint, and a record moves the sum of distances of its own by at most 1
     (see `Cuts`). The other score is a public constant.
@@ -514,17 +552,20 @@ class Roughness:
         n: the number of bins.
         cap: differences above this number of records count as this number.
         order: of the bins; None is the domain's.
+        percent: of the most that they could be, from which on blocks are rough.
     """
 
     sensitivity: ClassVar[int] = 1
     n: int
     cap: int
     order: Ints | None = None
+    percent: int = 75
 
     def __post_init__(self) -> None:
         _set(self, "n", _at_least(1, self.n, "the number of bins"))
         _set(self, "cap", min(_at_least(1, self.cap, "the cap"), 1 << 38))
         _set(self, "order", _order(self.order, self.n))
+        _set(self, "percent", min(_at_least(1, self.percent, "the percentage"), 100))
 
     @property
     def size(self) -> int:
@@ -535,12 +576,12 @@ class Roughness:
         size = min(16, self.n)
         found = deviations.median_costs(_ordered(counts, self.order), size, stride=size)
         costs = np.minimum(found, self.cap)
-        return np.array([costs.sum(), 3 * costs.size * self.cap // 4])
+        return np.array([costs.sum(), self.percent * costs.size * self.cap // 100])
 
 
 # --- the seal: what is not named here is handed no count
 
-Linear: TypeAlias = OnGroups | Multiples | Haar | Fourier | Boxes | Hats
+Linear: TypeAlias = OnGroups | Multiples | Haar | Fourier | Boxes | Hats | GridHats
 Score: TypeAlias = Cuts | LastCut | Medians | Dropped | WorstAnswered | Roughness
 LINEAR: tuple[type, ...] = get_args(Linear)
 SCORES: tuple[type, ...] = get_args(Score)

@@ -49,17 +49,6 @@ def hilbert(rows: int, columns: int) -> Order:
 
     Cells outside the grid are left out, so the curve may jump there and nowhere else. O(cells log side).
     """
-    bits = max(rows - 1, columns - 1, 1).bit_length()
-    x, y = (a.ravel() for a in np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
-    x, y = x.astype(np.int64), y.astype(np.int64)
-    place = np.zeros(x.size, dtype=np.int64)
-    for bit in range(bits - 1, -1, -1):
-        side = 1 << bit
-        right, up = (x & side) > 0, (y & side) > 0
-        place = (place << 2) | ((3 * right) ^ up)
-        # Turn each quadrant so that its part of the curve begins and ends where the whole one does.
-        x, y = x & (side - 1), y & (side - 1)
-        flip = right & ~up
-        x, y = np.where(flip, side - 1 - x, x), np.where(flip, side - 1 - y, y)
-        x, y = np.where(~up, y, x), np.where(~up, x, y)
-    return np.argsort(place, kind="stable")
+    from dphist.kernels.curve import along_curve
+
+    return along_curve(rows, columns)

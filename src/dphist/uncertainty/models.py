@@ -749,13 +749,8 @@ class WaveletTotals(NormalSums):
             first, last, whole = _whole_groups(self.groups, lo, hi)
             unit[whole] = range_variances(self._error, first[whole], last[whole])
         else:
-            a, c = np.divmod(lo, self.columns)
-            rows, left = np.divmod(hi - lo, self.columns)
-            whole = (c == 0) & (left == 0)  # rows
-            inside = ~whole & (c + hi - lo <= self.columns)  # a part of one row
-            ends = a, np.where(whole, a + rows, a + 1), np.where(whole, 0, c), c + hi - lo
-            box = [end[whole | inside] for end in (*ends[:3], np.where(whole, self.columns, ends[3]))]
-            unit[whole | inside] = self._rectangles(*box)
+            these, box = boxes_of(lo, hi, self.columns)
+            unit[these] = self._rectangles(*box)
         unit[(lo == 0) & (hi == self.groups.n)] = 1.0
         return unit * noise_law.variance(self.scale)
 
@@ -812,6 +807,19 @@ class WaveletTotals(NormalSums):
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> WaveletTotals:
         return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
+
+
+def boxes_of(lo: Ints, hi: Ints, columns: int) -> tuple[NDArray[np.bool_], list[Ints]]:
+    """Return which ranges of a grid's cells, row by row, are whole rows or parts of one, and these as boxes.
+
+    A box is its first row, the row after its last, and the same of its columns.
+    """
+    a, c = np.divmod(lo, columns)
+    rows, left = np.divmod(hi - lo, columns)
+    whole = (c == 0) & (left == 0)
+    these = whole | (c + hi - lo <= columns)
+    ends = a, np.where(whole, a + rows, a + 1), np.where(whole, 0, c), np.where(whole, columns, c + hi - lo)
+    return these, [end[these] for end in ends]
 
 
 def transposed_groups(groups: Groups, rows: int) -> Groups:

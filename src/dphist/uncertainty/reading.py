@@ -7,6 +7,7 @@ from typing import Any
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.uncertainty.anchored import Anchored
 from dphist.uncertainty.calibrated import Calibrated
+from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import (
     ErrorModel,
     FineTotals,
@@ -26,6 +27,7 @@ KINDS: dict[str, type[ErrorModel]] = {
         FineTotals,
         TreeTotals,
         HatTotals,
+        GridHatTotals,
         WaveletTotals,
         Calibrated,
         Anchored,

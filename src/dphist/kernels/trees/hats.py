@@ -24,6 +24,7 @@ from dphist.kernels.trees.hat_rules import LEAST, RULES, Rule
 from dphist.kernels.trees.variances import closed_form
 
 WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
+WHOLE_OF_A_SIDE = 1 << 10  # of each side of a grid: products of their weights are answers
 GRID = 8  # to which part of a bin knots are rounded
 
 
@@ -69,7 +70,7 @@ class Level(NamedTuple):
     half: int
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def fitted_hats(n: int, queries: str, *, whole: int = WHOLE) -> HatShape:
     """Return hats for all ranges or all prefixes of n bins; single bins, and few of them, need none.
 
@@ -256,3 +257,44 @@ def _apply(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints) -> Int
             total += weights[i] * x[first[h] + i - offset[h]]
         out[n + h] = total
     return out
+
+
+def sides_of(rows: int, columns: int) -> tuple[HatShape, HatShape]:
+    """Return the hats for all ranges of rows and of columns, whose products serve all rectangles."""
+    down, across = (fitted_hats(n, "all-ranges", whole=WHOLE_OF_A_SIDE) for n in (rows, columns))
+    return down, across
+
+
+def apply_sides(down: HatShape, across: HatShape, x: Ints) -> Ints:
+    """Return the answers of every query of the rows times every one of the columns, cut off at +-2^61.
+
+    Args:
+        x: the counts of the grid's cells, row by row.
+    """
+    if x.shape != (down.n * across.n,) or x.dtype != np.int64:
+        raise UsageError(f"hats over {down.n} x {across.n} cells are applied to as many whole numbers.")
+
+    def apply(part: Ints) -> Ints:
+        rows = np.empty((down.size, across.n), np.int64)
+        _apply_down(down.bins, down.first, down.offset, down.weights, part.reshape(down.n, across.n), rows)
+        both = np.empty((across.size, down.size), np.int64)
+        flipped = np.ascontiguousarray(rows.T)
+        _apply_down(across.bins, across.first, across.offset, across.weights, flipped, both)
+        return np.ascontiguousarray(both.T).ravel()
+
+    return exact_answers(apply, x, most=down.whole * across.whole)
+
+
+@kernel
+def _apply_down(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints, out: Ints) -> None:
+    """Write the answers to every column of x."""
+    n, columns = x.shape
+    for i in range(n):
+        for j in range(columns):
+            out[i, j] = bins[i] * x[i, j]
+    for h in range(first.size):
+        for j in range(columns):
+            out[n + h, j] = 0
+        for i in range(offset[h], offset[h + 1]):
+            for j in range(columns):
+                out[n + h, j] += weights[i] * x[first[h] + i - offset[h], j]

@@ -7,6 +7,7 @@ levels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
-from dphist.kernels.trees.hats import HatShape
+from dphist.kernels.trees.hats import HatShape, sides_of
 from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
@@ -109,6 +110,55 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
     return x
 
 
+def solve_sides(down: HatsError, across: HatsError, answers: ArrayLike) -> Floats:
+    """Return the cells of a grid, row by row, that fit noisy answers of `hats.apply_sides` best.
+
+    All answers have noise of one variance, so least squares goes along the columns, then along the rows.
+    """
+    y = np.asarray(answers, dtype=np.float64)
+    shape = down.hats.size, across.hats.size
+    if y.shape != (shape[0] * shape[1],) or not np.isfinite(y).all():
+        raise UsageError(f"least squares needs {shape[0]} x {shape[1]} finite noisy answers.")
+    rows = _solve_each(across, y.reshape(shape))
+    return np.ascontiguousarray(_solve_each(down, np.ascontiguousarray(rows.T)).T).ravel()
+
+
+def _solve_each(error: HatsError, y: Floats) -> Floats:
+    """Return the best fit to every row of answers."""
+    hats = error.hats
+    x = y[:, : hats.n] / hats.bins
+    gap = np.ascontiguousarray(y[:, hats.n :])
+    _solve_rows(
+        hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor,
+        np.empty(hats.first.size), gap, x,
+    )  # fmt: skip
+    return x
+
+
+@kernel
+def _solve_rows(
+    first: Ints,
+    offset: Ints,
+    weights: Ints,
+    own: Floats,
+    start: Ints,
+    row: Ints,
+    factor: Floats,
+    under: Floats,
+    gap: Floats,
+    x: Floats,
+) -> None:
+    """As `solve_hats` for every row of x, the bins' own answers, and of the hats' answers in ``gap``."""
+    for k in range(x.shape[0]):
+        for h in range(first.size):
+            under[h] = 0.0
+        _under_hats(first, offset, weights, x[k], under)
+        for h in range(first.size):
+            gap[k, h] -= under[h]
+        _forward(start, row, factor, gap[k])
+        _correct(first, offset, weights, own, start, row, factor, gap[k], x[k])
+
+
 @kernel
 def _correct(
     first: Ints,
@@ -192,10 +242,25 @@ def hats_expected_error(hats: HatShape, queries: Queries) -> float:
     if queries == "prefixes":
         return total / count
     weights = n - np.arange(float(n))
-    gap = _sums_under_hats(hats, error.own * weights)
+    return ((n + 1) * total - hats_weighted_variance(error, weights)) / count
+
+
+def sides_gain(rows: int, columns: int) -> float:
+    """Return the standard error of a grid's mean rectangle by hats of its sides, over that by single cells.
+
+    The mean of all ranges of n bins has (n + 2) / 3 of them.
+    """
+    gain = 1.0
+    for side in sides_of(rows, columns):
+        gain *= hats_expected_error(side, "all-ranges") * 3.0 / (side.n + 2.0)
+    return math.sqrt(gain)
+
+
+def hats_weighted_variance(error: HatsError, weights: Floats) -> float:
+    """Return the variance of the sum of all bins, each times its weight."""
+    gap = _sums_under_hats(error.hats, error.own * weights)
     _forward(error.start, error.row, error.factor, gap)
-    sum_of_all = float((error.own * weights**2).sum() - (gap**2).sum())
-    return ((n + 1) * total - sum_of_all) / count
+    return float((error.own * weights**2).sum() - (gap**2).sum())
 
 
 def _sums_under_hats(hats: HatShape, x: Floats) -> Floats:

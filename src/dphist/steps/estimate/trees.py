@@ -15,6 +15,7 @@ from dphist.errors import UsageError
 from dphist.kernels.trees.hat_rules import LEAST
 from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
+from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import HatTotals, TreeTotals
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Hats(Step):
     For all ranges of 24 single bins or more, and all prefixes of 14 or more, this beats the best tree: from
     some 200 bins on by 15 to 20 % of the squared error. For listed ranges the better of the triangles for all
     ranges and the tuned tree is chosen from the ranges alone; for anything else the tuned tree is used.
+    Rectangles of a grid are measured by triangles over its rows times triangles over its columns: that takes
+    15 % off the squared error of the tuned tree along a curve for 64 x 64 cells, half for 512 x 512.
     """
 
     spends: ClassVar[bool] = True
@@ -123,6 +126,8 @@ class Hats(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
+        if sides_win(curator, groups, workload, share=share):
+            return measured_sides(curator, share=share)
         queries = hats_for(curator, groups, workload, share=share)
         if queries is None:
             tree = WorkloadTree(weights="tuned")
@@ -154,6 +159,35 @@ def measured_hats(curator: Curator, queries: str, *, share: Fraction) -> tuple[E
     scale = float(np.max(noisy.scale))
     error = hats_fit.hats_error(hats.fitted_hats(n, queries), variance(scale))
     return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale)), error
+
+
+def sides_win(curator: Curator, groups: Groups, workload: Workload, *, share: Fraction) -> bool:
+    """Return whether triangles of a grid's sides answer listed rectangles better than its cells alone do."""
+    from dphist.kernels.trees import hats, hats_fit
+
+    # A record has weight 2^20 in the products of the sides' queries, so their noise is that much wider.
+    too_wide = curator.scale(share) * float(hats.WHOLE_OF_A_SIDE) ** 2 > WIDEST_SCALE
+    if not isinstance(workload, Rectangles) or not groups.are_singletons or too_wide:
+        return False
+    some = slice(None, None, -(-workload.size // 1000))  # a sample suffices
+    x0, x1, y0, y1 = (ends[some] for ends in (workload.x0, workload.x1, workload.y0, workload.y1))
+    down, across = (
+        hats_fit.hats_error(side, float(side.whole) ** 2) for side in hats.sides_of(*workload.shape)
+    )
+    each = hats_fit.hats_range_variances(down, x0, x1) * hats_fit.hats_range_variances(across, y0, y1)
+    return float(each.mean()) < float(((x1 - x0) * (y1 - y0)).mean())
+
+
+def measured_sides(curator: Curator, *, share: Fraction) -> Estimated:
+    """Return what cells and products of triangles say of every cell of a grid, and the law of its noise."""
+    from dphist.kernels.trees import hats, hats_fit
+    from dphist.privacy import queries as private
+
+    rows, columns = curator.domain.shape
+    noisy = curator.measure_linear(private.GridHats(rows, columns), share=share)
+    scale = float(np.max(noisy.scale))
+    down, across = (hats_fit.hats_error(side, 1.0) for side in hats.sides_of(rows, columns))
+    return Estimated(hats_fit.solve_sides(down, across, noisy.values), GridHatTotals(rows, columns, scale))
 
 
 def _hats_win(workload: Ranges) -> bool:
@@ -208,10 +242,14 @@ def runs(workload: Workload, order: Ints | None) -> tuple[Ints, Ints]:
     place = np.empty_like(path)
     place[path] = np.arange(path.size)
     if isinstance(workload, Rectangles):
-        row, column = np.divmod(path, workload.shape[1])
+        from dphist.kernels.curve import runs_in
+
+        columns = workload.shape[1]
+        row, column = np.divmod(path, columns)
         jumps = 1 + np.flatnonzero(np.maximum(np.abs(np.diff(row)), np.abs(np.diff(column))) > 1)
         if jumps.size <= 2 * sum(workload.shape):  # otherwise the order is not a space-filling curve
-            return _curve_runs(workload, place, row, column, jumps)
+            boxes = np.stack((workload.x0, workload.x1, workload.y0, workload.y1)).astype(np.int64)
+            return runs_in(boxes, columns, path, place, jumps)
     lows, highs = [], []
     for cells in workload.cells():
         at = np.sort(place[cells])
@@ -219,32 +257,3 @@ def runs(workload: Workload, order: Ints | None) -> tuple[Ints, Ints]:
         lows.append(at[np.concatenate(([0], breaks + 1))])
         highs.append(at[np.concatenate((breaks, [at.size - 1]))] + 1)
     return np.concatenate(lows), np.concatenate(highs)
-
-
-def _curve_runs(boxes: Rectangles, place: Ints, row: Ints, column: Ints, jumps: Ints) -> tuple[Ints, Ints]:
-    """Return the runs of a curve inside rectangles: O(their borders), not O(their cells).
-
-    A curve enters and leaves a rectangle at cells of its border, unless it jumps there.
-
-    Args:
-        place: of each cell on the curve.
-        row, column: of the cell at each place.
-        jumps: places whose cell is not adjacent to the previous one.
-    """
-    last, columns = place.size - 1, boxes.shape[1]
-    lows: list[Ints] = []
-    highs: list[Ints] = []
-    for x0, x1, y0, y1 in zip(boxes.x0, boxes.x1, boxes.y0, boxes.y1, strict=True):
-        across, down = np.arange(y0, y1), np.arange(x0, x1) * columns
-        sides = (x0 * columns + across, (x1 - 1) * columns + across, down + y0, down + y1 - 1)
-        border = place[np.concatenate(sides)]
-        for found, jumped, step in ((lows, jumps, -1), (highs, jumps - 1, 1)):
-            here = border
-            if jumps.size:
-                r, c = row[jumped], column[jumped]
-                here = np.append(border, jumped[(r >= x0) & (r < x1) & (c >= y0) & (c < y1)])
-            there = here + step
-            r, c = (of[np.clip(there, 0, last)] for of in (row, column))
-            beside = (r >= x0) & (r < x1) & (c >= y0) & (c < y1) & (there >= 0) & (there <= last)
-            found.append(np.unique(here[~beside]))
-    return np.concatenate(lows), np.concatenate(highs) + 1

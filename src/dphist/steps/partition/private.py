@@ -16,6 +16,7 @@ from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Order, Rough, Step
 
+_ROUGH, _ROUGH_SIDES = 75, 60  # percent; the latter by public grids and products of made-up lines
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 
 
@@ -79,6 +80,8 @@ class Splits(Step):
         halved: whether each group is cut in two once more, which is free, as groups are public. An estimate
             that averages loses little by a needless cut, and gains where the noise hid a difference. If there
             are then more than 0.4 groups for a bin, every bin is its own.
+        sides: whether cells of a grid that are not grouped will be measured by triangles over its sides.
+            The larger the grid, the less error these have, and the less rough it need be to group none.
         most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
             grouped: a sixth of the share first measures the total. None asks for no total.
     """
@@ -86,6 +89,7 @@ class Splits(Step):
     spends: ClassVar[bool] = True
     fanout: int = 4
     halved: bool = False
+    sides: bool = False
     most: float | None = None
 
     def __post_init__(self) -> None:
@@ -110,7 +114,7 @@ class Splits(Step):
             share = share * 5 / 6
         # Few blocks must be rougher to stand out from the noise of the question.
         cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
-        asked = Roughness(n, max(cap, 1), order)
+        asked = Roughness(n, max(cap, 1), order, self._bar(curator.domain))
         if curator.choose(asked, share=share / 15) == 0:
             return alone
         groups = curator.partition_splits(share=share * 14 / 15, order=order, fanout=self.fanout)
@@ -118,6 +122,15 @@ class Splits(Step):
             return groups
         groups = _halved(groups)
         return alone if groups.k > _FEW * n else groups
+
+    def _bar(self, domain: Domain) -> int:
+        """Return how rough all blocks must be to group none, in percent of the most that they could be."""
+        if not self.sides:
+            return _ROUGH
+        from dphist.kernels.trees.hats_fit import sides_gain
+
+        rows, columns = domain.shape
+        return max(round(_ROUGH_SIDES * sides_gain(rows, columns)), 1)
 
 
 @dataclass(frozen=True)
