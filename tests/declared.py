@@ -87,8 +87,9 @@ EXAMPLES: dict[type, Callable[[Rng, int], Any]] = {
     queries.Haar: lambda rng, n: queries.Haar(*shape(rng, n)),
     queries.Fourier: fourier,
     queries.Boxes: boxes,
-    queries.Hats: lambda rng, n: queries.Hats(n, str(rng.choice(["all-ranges", "prefixes", "points"]))),
-    queries.GridHats: lambda rng, n: queries.GridHats(*shape(rng, n)),
+    queries.Hats: lambda rng, n: queries.Hats(
+        n, str(rng.choice(["all-ranges", "prefixes", "points"])), shape(rng, n)[1]
+    ),
     queries.Cuts: lambda rng, n: queries.Cuts(starts(rng, n), int(rng.integers(0, 9)), maybe_order(rng, n)),
     queries.LastCut: last_cut,
     queries.Medians: medians,

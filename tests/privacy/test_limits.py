@@ -21,7 +21,7 @@ from dphist.privacy import counts, noise
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import MemoryLedger, parse_epsilon
-from dphist.privacy.queries import GridHats, Hats
+from dphist.privacy.queries import Hats
 from samples import of_each_kind
 
 TOP = counts.MAX_COUNT
@@ -152,17 +152,17 @@ def test_hats_answer_the_largest_counts_and_a_record_moves_them_no_further(queri
 
 def test_hats_of_both_sides_answer_the_largest_counts_and_a_record_moves_them_no_further() -> None:
     rows, columns = 30, FULL // 30
-    fitted = GridHats(rows, columns)
+    fitted, sides = Hats(30 * columns, "all-ranges", columns), sides_of(rows, columns, "all-ranges")
     for x in (np.full(fitted.n, TOP - 1), one_full((fitted.n,)) // 2, one_full((fitted.n,)) // (1 << 20)):
         more = x.copy()
         more[fitted.n // 2] += 1
         before, after = fitted(x), fitted(more)
         assert np.abs(after - before).sum() <= fitted.sensitivity
         assert max(abs(before).max(), abs(after).max()) <= 1 << 61
-    weight = int(np.multiply.outer(*(side.bins for side in sides_of(rows, columns))).ravel()[fitted.n // 2])
-    assert before.reshape(-1, sides_of(rows, columns)[1].size)[:rows, :columns].ravel()[
-        fitted.n // 2
-    ] == weight * int(x[fitted.n // 2])
+    weight = int(np.multiply.outer(*(side.bins for side in sides)).ravel()[fitted.n // 2])
+    assert before.reshape(-1, sides[1].size)[:rows, :columns].ravel()[fitted.n // 2] == weight * int(
+        x[fitted.n // 2]
+    )
 
 
 def test_noise_at_the_ends_of_what_a_release_may_ask_fits_beside_the_largest_answers() -> None:

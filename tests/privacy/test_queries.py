@@ -332,6 +332,9 @@ SENSELESS = {
     "a weight of nothing": lambda: queries.Fourier(8, 2, 0),
     "hats for unknown queries": lambda: queries.Hats(9, "ranges"),
     "no rows": lambda: queries.Haar(0),
+    "cells that fill no rows": lambda: queries.Hats(9, "points", 2),
+    "no columns": lambda: queries.Hats(9, "points", 0),
+    "no percentage": lambda: queries.Roughness(9, 3, None, 0),
 }
 
 

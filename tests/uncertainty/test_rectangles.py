@@ -22,7 +22,7 @@ from dphist.kernels.trees.variances import group_variances, range_variances, tre
 from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
-from dphist.privacy.queries import GridHats
+from dphist.privacy.queries import Hats
 from dphist.steps.order import hilbert
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.calibrated import Calibrated
@@ -143,7 +143,7 @@ def test_a_wavelet_knows_every_rectangle_and_any_rows_and_columns(rows, columns)
 def test_triangles_of_both_sides_know_every_rectangle_and_any_rows_and_columns(rows, columns):
     n, draw = rows * columns, np.random.default_rng(rows)
     model = GridHatTotals(rows, columns, 3e6)
-    queries = GridHats(rows, columns)
+    queries = Hats(n, "all-ranges", columns)
     weights = np.array([queries(row) for row in np.eye(n, dtype=np.int64)], dtype=float)
     dense = np.linalg.inv(weights @ weights.T) * noise_law.variance(3e6)
     z = noise_law.normal_quantile(0.95)

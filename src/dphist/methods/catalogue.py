@@ -233,7 +233,9 @@ def _dawa3(domain: Domain) -> Pipeline:
     share = F("0.25") if grid else F("0.12")  # along a curve better groups are worth more
     return Pipeline(
         order=_line(domain),
-        partition=partition.Splits(halved=True, sides=grid and not few, most=4.0 if few else None),
+        partition=partition.Splits(
+            halved=True, sides=grid and not few and domain.shape[1] > 1, most=4.0 if few else None
+        ),
         estimate=averaged,
         split=Split(partition=share, estimate=1 - share),
     )

@@ -253,72 +253,45 @@ class Boxes:
 class Hats:
     """Every bin by itself and overlapping triangles over the bins, for all ranges or all prefixes.
 
+    Of a grid, every query of the rows times every one of the columns.
+
     Sensitivity: a record in a bin moves the bin's own answer and those of the triangles over it, each by its
-    weight there; the |weights| of every bin are added up from the very arrays that answer.
+    weight there; the |weights| of every bin are added up from the very arrays that answer. Of a grid, it
+    moves a product by the weight of its row times that of its column, so all by the product of these sums.
 
     Args:
         n: the number of bins.
         queries: what the triangles are fitted to: ``all-ranges``, ``prefixes`` or ``points``.
+        columns: of the grid whose cells the bins are, row by row; 1 for a line.
     """
 
     n: int
     queries: str
+    columns: int = 1
 
     def __post_init__(self) -> None:
         _set(self, "n", _at_least(1, self.n, "the number of bins"))
         _set(self, "queries", str(self.queries))
-        hats.fitted_hats(self.n, self.queries)  # refuses queries without a hat decomposition
+        _set(self, "columns", _at_least(1, self.columns, "the number of columns"))
+        if self.n % self.columns:
+            raise UsageError(f"{self.n} cells are no grid of {self.columns} columns.")
+        self._sides()  # refuses queries without a hat decomposition
+
+    def _sides(self) -> tuple[hats.HatShape, ...]:
+        return hats.sides_of(self.n // self.columns, self.columns, self.queries)
 
     @property
     def size(self) -> int:
-        return hats.fitted_hats(self.n, self.queries).size
+        return math.prod(side.size for side in self._sides())
 
     @property
     def sensitivity(self) -> int:
-        """The worst bin's sum of |weights|."""
-        return int(hats.column_sums(hats.fitted_hats(self.n, self.queries)).max())
+        """The worst bin's sum of |weights|; of a grid, the worst row's times the worst column's."""
+        return math.prod(int(hats.column_sums(side).max()) for side in self._sides())
 
     def __call__(self, counts: Ints) -> Ints:
         """Return the answers, cut off at +-2^61: O(n) for each level."""
-        return hats.apply_hats(hats.fitted_hats(self.n, self.queries), counts)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class GridHats:
-    """Every cell of a grid, and triangles over its rows times triangles over its columns.
-
-    A query is one of `Hats` of the rows, for all ranges, times one of the columns: cells by themselves, parts
-    of rows and of columns, and pyramids.
-
-    Sensitivity: a record moves a query by the weight of its row times that of its column, so in all by the
-    row's sum of |weights| times the column's. These are added up from the very arrays that answer.
-    """
-
-    rows: int
-    columns: int
-
-    def __post_init__(self) -> None:
-        _set(self, "rows", _at_least(1, self.rows, "the number of rows"))
-        _set(self, "columns", _at_least(1, self.columns, "the number of columns"))
-
-    @property
-    def n(self) -> int:
-        return self.rows * self.columns
-
-    @property
-    def size(self) -> int:
-        down, across = hats.sides_of(self.rows, self.columns)
-        return down.size * across.size
-
-    @property
-    def sensitivity(self) -> int:
-        """The worst row's sum of |weights| times the worst column's."""
-        down, across = (int(hats.column_sums(side).max()) for side in hats.sides_of(self.rows, self.columns))
-        return down * across
-
-    def __call__(self, counts: Ints) -> Ints:
-        """Return the answers, cut off at +-2^61: O(n) for each level of each side."""
-        return hats.apply_sides(*hats.sides_of(self.rows, self.columns), counts)
+        return hats.apply_hats(self._sides(), counts)
 
 
 # --- scores: a whole number per candidate, the more the better; the sensitivity bounds the change of each
@@ -581,7 +554,7 @@ class Roughness:
 
 # --- the seal: what is not named here is handed no count
 
-Linear: TypeAlias = OnGroups | Multiples | Haar | Fourier | Boxes | Hats | GridHats
+Linear: TypeAlias = OnGroups | Multiples | Haar | Fourier | Boxes | Hats
 Score: TypeAlias = Cuts | LastCut | Medians | Dropped | WorstAnswered | Roughness
 LINEAR: tuple[type, ...] = get_args(Linear)
 SCORES: tuple[type, ...] = get_args(Score)

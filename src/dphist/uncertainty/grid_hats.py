@@ -25,7 +25,7 @@ class GridHatTotals(NormalSums):
 
     Args:
         rows: of the grid.
-        columns: of the grid.
+        columns: of the grid, two or more.
         scale: of the noise on each answer, in units of the answers' weights.
     """
 
@@ -47,7 +47,8 @@ class GridHatTotals(NormalSums):
         """What least squares makes of noise of variance 1 along either side."""
         from dphist.kernels.trees import hats, hats_fit
 
-        down, across = (hats_fit.hats_error(side, 1.0) for side in hats.sides_of(self.rows, self.columns))
+        sides = hats.sides_of(self.rows, self.columns, "all-ranges")
+        down, across = (hats_fit.hats_error(side, 1.0) for side in sides)
         return down, across
 
     @cached_property

@@ -9,6 +9,7 @@ takes time and memory proportional to n times the number of levels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -236,57 +237,39 @@ def _column_sums(bins: Ints, first: Ints, offset: Ints, weights: Ints) -> Ints:
     return sums
 
 
-def apply_hats(hats: HatShape, x: Ints) -> Ints:
-    """Return the answers of all queries to counts x, cut off at +-2^61: O(n) for each level."""
-    if x.shape != (hats.n,) or x.dtype != np.int64:
-        raise UsageError(f"hats over {hats.n} bins are applied to as many whole numbers.")
-    return exact_answers(
-        lambda part: _apply(hats.bins, hats.first, hats.offset, hats.weights, part), x, most=hats.whole
-    )
+def sides_of(rows: int, columns: int, queries: str) -> tuple[HatShape, ...]:
+    """Return the hats of a line of so many rows and one column, or those of both sides of a grid."""
+    if columns == 1:
+        return (fitted_hats(rows, queries),)
+    return tuple(fitted_hats(n, queries, whole=WHOLE_OF_A_SIDE) for n in (rows, columns))
 
 
-@kernel
-def _apply(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints) -> Ints:
-    n = bins.size
-    out = np.empty(n + first.size, np.int64)
-    for i in range(n):
-        out[i] = bins[i] * x[i]
-    for h in range(first.size):
-        total = np.int64(0)
-        for i in range(offset[h], offset[h + 1]):
-            total += weights[i] * x[first[h] + i - offset[h]]
-        out[n + h] = total
-    return out
-
-
-def sides_of(rows: int, columns: int) -> tuple[HatShape, HatShape]:
-    """Return the hats for all ranges of rows and of columns, whose products serve all rectangles."""
-    down, across = (fitted_hats(n, "all-ranges", whole=WHOLE_OF_A_SIDE) for n in (rows, columns))
-    return down, across
-
-
-def apply_sides(down: HatShape, across: HatShape, x: Ints) -> Ints:
-    """Return the answers of every query of the rows times every one of the columns, cut off at +-2^61.
+def apply_hats(sides: tuple[HatShape, ...], x: Ints) -> Ints:
+    """Return the answers of all queries to counts x, cut off at +-2^61: O(n) for each level.
 
     Args:
-        x: the counts of the grid's cells, row by row.
+        sides: of a line or of a grid, whose queries are those of the rows times those of the columns.
+        x: the counts, those of a grid row by row.
     """
-    if x.shape != (down.n * across.n,) or x.dtype != np.int64:
-        raise UsageError(f"hats over {down.n} x {across.n} cells are applied to as many whole numbers.")
+    shape = tuple(side.n for side in sides)
+    if x.shape != (math.prod(shape),) or x.dtype != np.int64:
+        raise UsageError(
+            f"hats over {' x '.join(map(str, shape))} bins are applied to as many whole numbers."
+        )
 
     def apply(part: Ints) -> Ints:
-        rows = np.empty((down.size, across.n), np.int64)
-        _apply_down(down.bins, down.first, down.offset, down.weights, part.reshape(down.n, across.n), rows)
-        both = np.empty((across.size, down.size), np.int64)
-        flipped = np.ascontiguousarray(rows.T)
-        _apply_down(across.bins, across.first, across.offset, across.weights, flipped, both)
-        return np.ascontiguousarray(both.T).ravel()
+        found = part.reshape(shape[0], -1)
+        for side in sides:  # down the columns; of a grid, then along the rows
+            answers = np.empty((side.size, found.shape[1]), np.int64)
+            _apply(side.bins, side.first, side.offset, side.weights, found, answers)
+            found = np.ascontiguousarray(answers.T)
+        return found.ravel()
 
-    return exact_answers(apply, x, most=down.whole * across.whole)
+    return exact_answers(apply, x, most=math.prod(side.whole for side in sides))
 
 
 @kernel
-def _apply_down(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints, out: Ints) -> None:
+def _apply(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints, out: Ints) -> None:
     """Write the answers to every column of x."""
     n, columns = x.shape
     for i in range(n):

@@ -111,7 +111,7 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
 
 
 def solve_sides(down: HatsError, across: HatsError, answers: ArrayLike) -> Floats:
-    """Return the cells of a grid, row by row, that fit noisy answers of `hats.apply_sides` best.
+    """Return the cells of a grid, row by row, that fit noisy answers of `hats.apply_hats` best.
 
     All answers have noise of one variance, so least squares goes along the columns, then along the rows.
     """
@@ -251,7 +251,7 @@ def sides_gain(rows: int, columns: int) -> float:
     The mean of all ranges of n bins has (n + 2) / 3 of them.
     """
     gain = 1.0
-    for side in sides_of(rows, columns):
+    for side in sides_of(rows, columns, "all-ranges"):
         gain *= hats_expected_error(side, "all-ranges") * 3.0 / (side.n + 2.0)
     return math.sqrt(gain)
 

@@ -169,11 +169,13 @@ def sides_win(curator: Curator, groups: Groups, workload: Workload, *, share: Fr
     too_wide = curator.scale(share) * float(hats.WHOLE_OF_A_SIDE) ** 2 > WIDEST_SCALE
     if not isinstance(workload, Rectangles) or not groups.are_singletons or too_wide:
         return False
+    rows, columns = workload.shape
+    if columns == 1:
+        return False  # it is a line
     some = slice(None, None, -(-workload.size // 1000))  # a sample suffices
     x0, x1, y0, y1 = (ends[some] for ends in (workload.x0, workload.x1, workload.y0, workload.y1))
-    down, across = (
-        hats_fit.hats_error(side, float(side.whole) ** 2) for side in hats.sides_of(*workload.shape)
-    )
+    sides = hats.sides_of(rows, columns, "all-ranges")
+    down, across = (hats_fit.hats_error(side, float(side.whole) ** 2) for side in sides)
     each = hats_fit.hats_range_variances(down, x0, x1) * hats_fit.hats_range_variances(across, y0, y1)
     return float(each.mean()) < float(((x1 - x0) * (y1 - y0)).mean())
 
@@ -184,9 +186,10 @@ def measured_sides(curator: Curator, *, share: Fraction) -> Estimated:
     from dphist.privacy import queries as private
 
     rows, columns = curator.domain.shape
-    noisy = curator.measure_linear(private.GridHats(rows, columns), share=share)
+    noisy = curator.measure_linear(private.Hats(rows * columns, "all-ranges", columns), share=share)
     scale = float(np.max(noisy.scale))
-    down, across = (hats_fit.hats_error(side, 1.0) for side in hats.sides_of(rows, columns))
+    sides = hats.sides_of(rows, columns, "all-ranges")
+    down, across = (hats_fit.hats_error(side, 1.0) for side in sides)
     return Estimated(hats_fit.solve_sides(down, across, noisy.values), GridHatTotals(rows, columns, scale))
 
 
