@@ -450,7 +450,7 @@ _METHODS = (
         time="sweeps of O(n + m log n)", usual=_LINES),
     _trees("hats", "Bins and overlapping triangles: best for all ranges, prefixes or rectangles (ours).",
         "dphist 2026; after the p-Identity strategies of McKenna et al., PVLDB 2018 (HDMM)",
-        lambda d: _tree(d, estimate.Hats()), usual=_LINES),
+        lambda d: _tree(d, estimate.Hats()), usual=_BOTH),
     _trees("geometric-tree", "A binary tree whose budgets grow towards the leaves, made consistent.",
         _CORMODE, lambda d: _tree(d, _GROWING), suits=_SHORT),
     _transform("efpa", "The lowest Fourier frequencies, their number chosen privately.",
