@@ -38,6 +38,7 @@ Center: TypeAlias = Literal["mean", "median"]
 GRID = 8  # steps per record of the mean cost: fine against the noise, which is at least two records wide
 MOST_INTERVALS = 1 << 16  # bins up to which all intervals are tried; beyond, hours
 _BLOCK = 1 << 22  # noise drawn at a time
+_NARROW = (1 << 31) - 1  # costs up to this have half the memory
 
 # draw(sensitivity, size) returns integer noise around zero for one record, charged before
 Draw: TypeAlias = Callable[[int, int], Ints]
@@ -87,9 +88,12 @@ def noisy_partition(
 
     if candidates == "subtrees":
         return l1_search.dp_subtrees([noisy_costs(size, size) for size in sizes], fanout)
-    table = np.zeros((len(sizes), n), dtype=np.int64)  # one table, filled in place: the memory of 10^7 bins
-    for row, size in zip(table, sizes, strict=True):
-        row[: n - size + 1] = noisy_costs(size, 1)
+    table = np.zeros((len(sizes), n), dtype=np.int32)  # one table, filled in place: the memory of 10^7 bins
+    for k, size in enumerate(sizes):
+        found = noisy_costs(size, 1)
+        if table.dtype == np.int32 and (found.min() < -_NARROW or found.max() > _NARROW):
+            table = table.astype(np.int64)
+        table[k, : n - size + 1] = found
     return l1_search.dp_lengths(table, sizes)
 
 

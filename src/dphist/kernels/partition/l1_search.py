@@ -41,12 +41,14 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
     if table is not costs:
         for k, row in enumerate(costs):
             table[k, : n - size[k] + 1] = row
-    if table.dtype != np.int64 or table.shape != (size.size, n):
-        raise UsageError(f"costs must be int64, one row of {n} for each length, not {table.shape}.")
+    if table.dtype not in (np.int32, np.int64) or table.shape != (size.size, n):
+        raise UsageError(f"costs must be int32 or int64, one row of {n} for each length, not {table.shape}.")
     limit = (1 << 62) // (n + 1)
     if table.min() >= -limit and table.max() <= limit:
         sums, starts = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
-        _best_lengths(table, size, sums, starts)
+        narrow = table if table.dtype == np.int32 else np.empty((0, 0), np.int32)
+        wide = table if table.dtype == np.int64 else np.empty((0, 0), np.int64)
+        _best_lengths(narrow, wide, size, sums, starts)
         return trace(starts)
     best, back = [0], [0]
     for j in range(1, n + 1):
@@ -58,16 +60,17 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
 
 
 @kernel
-def _best_lengths(costs: Ints, lengths: Ints, best: Ints, back: Ints) -> None:
+def _best_lengths(narrow: Ranks, wide: Ints, lengths: Ints, best: Ints, back: Ints) -> None:
+    """Write the least costs of the first bins and where their last groups begin; one table has all costs."""
+    slim = narrow.size > 0
     for j in range(1, best.size):
-        least = best[j - 1] + costs[0, j - 1]
-        start = j - 1
-        for k in range(1, lengths.size):
+        start, least = -1, np.int64(0)
+        for k in range(lengths.size):
             i = j - lengths[k]
             if i < 0:
                 break
-            v = best[i] + costs[k, i]
-            if v < least:
+            v = best[i] + (np.int64(narrow[k, i]) if slim else wide[k, i])
+            if start < 0 or v < least:
                 least = v
                 start = i
         best[j] = least

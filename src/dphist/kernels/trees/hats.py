@@ -13,9 +13,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints, frozen
 from dphist.errors import UsageError
@@ -27,6 +28,7 @@ from dphist.kernels.trees.variances import closed_form
 WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
 WHOLE_OF_A_SIDE = 1 << 10  # of each side of a grid: products of their weights are answers
 GRID = 8  # to which part of a bin knots are rounded
+Weights: TypeAlias = NDArray[np.int32]  # each is below a whole of at most 2^30
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,7 @@ class HatShape:
     bins: Ints
     first: Ints
     offset: Ints
-    weights: Ints
+    weights: Weights
     whole: int
 
     @property
@@ -183,7 +185,7 @@ def stack_hats(n: int, levels: Sequence[Level], *, whole: int = WHOLE) -> HatSha
     first, last, half, left, peak, right, tops = rows
     offset = np.zeros(first.size + 1, np.int64)
     np.cumsum(last - first, out=offset[1:])
-    weights, bins = np.empty(offset[-1], np.int64), np.full(n, whole)
+    weights, bins = np.empty(offset[-1], np.int32), np.full(n, whole)
     _weigh(first, offset, half, left, peak, right, tops, weights, bins)
     if bins.min() < 1:
         raise UsageError("the levels' weights leave nothing for the bins themselves; make them smaller.")
@@ -209,7 +211,7 @@ def _weigh(
     peak: Ints,
     right: Ints,
     tops: Ints,
-    weights: Ints,
+    weights: Weights,
     bins: Ints,
 ) -> None:
     """Write the weights, rounded, and take them from the bins."""
@@ -229,7 +231,7 @@ def column_sums(hats: HatShape) -> Ints:
 
 
 @kernel
-def _column_sums(bins: Ints, first: Ints, offset: Ints, weights: Ints) -> Ints:
+def _column_sums(bins: Ints, first: Ints, offset: Ints, weights: Weights) -> Ints:
     sums = np.abs(bins)
     for h in range(first.size):
         for i in range(offset[h], offset[h + 1]):
@@ -269,7 +271,7 @@ def apply_hats(sides: tuple[HatShape, ...], x: Ints) -> Ints:
 
 
 @kernel
-def _apply(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints, out: Ints) -> None:
+def _apply(bins: Ints, first: Ints, offset: Ints, weights: Weights, x: Ints, out: Ints) -> None:
     """Write the answers to every column of x."""
     n, columns = x.shape
     for i in range(n):
@@ -280,4 +282,4 @@ def _apply(bins: Ints, first: Ints, offset: Ints, weights: Ints, x: Ints, out: I
             out[n + h, j] = 0
         for i in range(offset[h], offset[h + 1]):
             for j in range(columns):
-                out[n + h, j] += weights[i] * x[first[h] + i - offset[h], j]
+                out[n + h, j] += np.int64(weights[i]) * x[first[h] + i - offset[h], j]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
-from dphist.kernels.trees.hats import HatShape, sides_of
+from dphist.kernels.trees.hats import HatShape, Weights, sides_of
 from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
@@ -33,7 +33,6 @@ class HatsError:
         start: the first hat that each hat's row of ``factor`` reaches back to.
         row: where each row begins in ``factor``, and, last, how long that is.
         factor: lower Cholesky factor of the hats' own noise plus that of the bins under them, row after row.
-        under: for each hat, the sums of weight times ``own`` over its first 0, 1, ... bins.
     """
 
     hats: HatShape
@@ -41,7 +40,14 @@ class HatsError:
     start: Ints
     row: Ints
     factor: Floats
-    under: Floats
+
+    @cached_property
+    def under(self) -> Floats:
+        """For each hat, the sums of weight times ``own`` over its first 0, 1, ... bins."""
+        hats = self.hats
+        sums = np.empty(hats.weights.size + hats.first.size)
+        _sum_under(hats.first, hats.offset, hats.weights, self.own, sums)
+        return sums
 
     @cached_property
     def segments(self) -> Segments:
@@ -55,29 +61,21 @@ def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
     if v.shape not in ((), (hats.size,)) or not (np.isfinite(v).all() and (v > 0).all()):
         raise UsageError(f"the noise of {hats.size} answers needs one positive variance, or one for each.")
     each = np.broadcast_to(v, hats.size)
-    own = each[: hats.n] / hats.bins.astype(np.float64) ** 2
+    own = hats.bins.astype(np.float64)
+    own *= own
+    np.divide(each[: hats.n], own, out=own)
     last = hats.first + np.diff(hats.offset)
     start = np.searchsorted(last, hats.first, side="right")
     row = np.zeros(start.size + 1, np.int64)
     np.cumsum(np.arange(start.size) - start + 1, out=row[1:])
     own_noise = np.ascontiguousarray(each[hats.n :])
-    factor, under = np.empty(row[-1]), np.empty(hats.weights.size + start.size)
-    _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row, factor, under)
-    return HatsError(hats, own, start, row, factor, under)
+    factor = np.empty(row[-1])
+    _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row, factor)
+    return HatsError(hats, own, start, row, factor)
 
 
 @kernel
-def _factorise(
-    first: Ints,
-    offset: Ints,
-    weights: Ints,
-    own: Floats,
-    noise: Floats,
-    start: Ints,
-    row: Ints,
-    factor: Floats,
-    under: Floats,
-) -> None:
+def _sum_under(first: Ints, offset: Ints, weights: Weights, own: Floats, under: Floats) -> None:
     for g in range(first.size):
         total = 0.0
         at = offset[g] + g
@@ -85,6 +83,20 @@ def _factorise(
         for i in range(offset[g + 1] - offset[g]):
             total += weights[offset[g] + i] * own[first[g] + i]
             under[at + i + 1] = total
+
+
+@kernel
+def _factorise(
+    first: Ints,
+    offset: Ints,
+    weights: Weights,
+    own: Floats,
+    noise: Floats,
+    start: Ints,
+    row: Ints,
+    factor: Floats,
+) -> None:
+    for g in range(first.size):
         end = first[g] + offset[g + 1] - offset[g]
         for h in range(start[g], g + 1):
             total = noise[g] if h == g else 0.0
@@ -163,7 +175,7 @@ def _solve_rows(
 def _correct(
     first: Ints,
     offset: Ints,
-    weights: Ints,
+    weights: Weights,
     own: Floats,
     start: Ints,
     row: Ints,
@@ -271,7 +283,7 @@ def _sums_under_hats(hats: HatShape, x: Floats) -> Floats:
 
 
 @kernel
-def _under_hats(first: Ints, offset: Ints, weights: Ints, x: Floats, out: Floats) -> None:
+def _under_hats(first: Ints, offset: Ints, weights: Weights, x: Floats, out: Floats) -> None:
     for h in range(first.size):
         for i in range(offset[h], offset[h + 1]):
             out[h] += weights[i] * x[first[h] + i - offset[h]]

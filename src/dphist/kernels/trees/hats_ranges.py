@@ -14,7 +14,7 @@ import numpy as np
 
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
-from dphist.kernels.trees.hats import HatShape
+from dphist.kernels.trees.hats import HatShape, Weights
 
 
 class Segments(NamedTuple):
@@ -107,7 +107,7 @@ def _list_hats(begin: Ints, end: Ints, count: Ints, over: Ints) -> None:
 
 @kernel
 def _sum_up(
-    edge: Ints, over: Ints, first: Ints, offset: Ints, weights: Ints, own: Floats, sums: Floats
+    edge: Ints, over: Ints, first: Ints, offset: Ints, weights: Weights, own: Floats, sums: Floats
 ) -> None:
     most = over.shape[1]
     for s in range(over.shape[0]):
