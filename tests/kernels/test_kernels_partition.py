@@ -380,6 +380,13 @@ def test_dp_lengths_is_optimal_with_a_fixed_tie_order():
         starts = l1_search.dp_lengths(costs, lengths)
         total = sum(int(costs[int(j - i).bit_length() - 1][i]) for i, j in pairwise(starts))
         assert total == naive.dp_lengths(costs, lengths)
+        if scale <= 1000:
+            table = np.zeros((len(lengths), n), np.int32)
+            for row, found in zip(table, costs, strict=True):
+                row[: found.size] = found
+            assert l1_search.dp_lengths(table, lengths).tolist() == starts.tolist()
+            wide = [found << 32 for found in costs]
+            assert l1_search.dp_lengths(wide, lengths).tolist() == starts.tolist()
     ties = [np.zeros(4 - m + 1, np.int64) for m in (1, 2, 4)]
     assert l1_search.dp_lengths(ties, [1, 2, 4]).tolist() == [0, 1, 2, 3, 4]
 

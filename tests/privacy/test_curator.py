@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from declared import also
 from dphist.domain import Domain, Integers
-from dphist.domain.groups import Groups
+from dphist.domain.groups import Groups, frozen
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import queries
 from dphist.privacy.counts import Counts
@@ -244,3 +244,16 @@ def test_the_secure_curator_never_repeats_itself_and_is_not_simulated():
 
     assert once() != once()
     assert curator(np.zeros(3, int)).is_simulated
+
+
+def test_runs_that_nobody_can_change_are_taken_as_they_are():
+    lo, hi, parts = np.array([0, 1, 0]), np.array([4, 3, 2]), np.array([1, 0, 1])
+    asked = []
+    for made in (lambda a: a, lambda a: frozen(a.astype(np.int32)), lambda a: frozen(a.copy())):
+        given = [made(a) for a in (lo, hi, parts)]
+        door = curator(np.array([5, 6, 7, 8]))
+        asked.append(
+            door.measure_ranges(Groups.singletons(4), *given[:2], parts=given[2], whole=2, share=ONE)
+        )
+    assert {tuple(found.values) for found in asked} == {tuple(asked[0].values)}
+    assert asked[0].values[1] == 0, "what has no part is not measured"

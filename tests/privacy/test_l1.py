@@ -292,3 +292,29 @@ def test_all_intervals_of_too_many_bins_are_refused_before_anything_is_taken():
     with pytest.raises(UsageError, match="too many"):
         curator.partition_l1(candidates="all", center="mean", one_sided=False, penalty=0, share=Fraction(1))
     assert curator.spent == ()
+
+
+@pytest.mark.parametrize("top", [9, 1 << 27, 1 << 31, 1 << 50])
+def test_costs_of_any_size_are_searched_whole(top):
+    """Costs that need more than 32 digits, the first of them in a late row or in all."""
+    from dphist.kernels.partition import l1_search
+
+    for seed in range(8):
+        x = np.random.default_rng(seed).integers(0, top, 33)
+        sizes = l1.lengths(x.size, "powers", 2)
+        noise = {size: np.random.default_rng(size).integers(-top, top, 40) for size in sizes}
+        draws = map(noise.__getitem__, sizes)
+        starts = l1.noisy_partition(
+            x,
+            lambda bound, many, draws=draws: next(draws)[:many],
+            candidates="powers",
+            center="mean",
+            penalty=1.0,
+            fanout=2,
+        )
+        ranked = deviations.ranks(x)
+        costs = [
+            deviations.mean_costs(x, m, grid=l1.GRID, ranked=ranked) + l1.GRID + noise[m][: x.size - m + 1]
+            for m in sizes
+        ]
+        assert starts.tolist() == l1_search.dp_lengths(costs, sizes).tolist()

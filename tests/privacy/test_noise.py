@@ -511,3 +511,15 @@ def test_strict_floating_point_settings_of_the_caller_do_not_matter():
 def test_no_draws():
     for sampler in (noise.laplace, noise.geometric):
         assert draw(sampler, 1.0, 0, noise.Secure()).size == 0
+
+
+def test_runs_without_a_part_take_nothing_from_the_stream():
+    parts = np.random.default_rng(4).integers(0, 3, 3 * noise._CHUNK + 5)
+    live = parts > 0
+
+    def drawn(each):
+        return noise.laplace_each(charge(1), sensitivity=1, parts=each, whole=4, source=noise.Simulated(7))
+
+    (draws, scales), (dense, their) = drawn(parts), drawn(parts[live])
+    assert np.array_equal(draws[live], dense) and np.array_equal(scales[live], their)
+    assert not draws[~live].any() and np.isinf(scales[~live]).all()

@@ -31,7 +31,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Runs = Ints | NDArray[np.int32]
+_AT_ONCE = 1 << 15  # runs that are looked at together: what is made of them is small
 MOST_LIFTED = 1 << 24  # empty bins that are listed by their noise, in expectation: half a GiB
 
 
@@ -145,7 +147,7 @@ class Curator:
         return Noisy(draws, scale)
 
     def measure_ranges(
-        self, groups: Groups, lo: Ints, hi: Ints, *, parts: Ints, whole: int, share: Fraction
+        self, groups: Groups, lo: Runs, hi: Runs, *, parts: Ints, whole: int, share: Fraction
     ) -> Noisy:
         """Return noisy totals of runs of groups, run i being groups lo[i] to hi[i]-1.
 
@@ -159,10 +161,11 @@ class Curator:
         said to form. So the loss is at most (e/D) * sum d_j <= e.
         """
         self.__check_groups(groups)
-        lo, hi, parts = (np.asarray(a) for a in (lo, hi, parts))
-        if any(a.dtype.kind not in "iu" or a.shape != lo.shape or a.ndim != 1 for a in (lo, hi, parts)):
+        given = [np.asarray(a) for a in (lo, hi, parts)]
+        if any(a.dtype.kind not in "iu" or a.shape != given[0].shape or a.ndim != 1 for a in given):
             raise UsageError("runs need three integer arrays of one length: lo, hi and parts.")
-        lo, hi, parts = (a.astype(np.int64) for a in (lo, hi, parts))
+        lo, hi, parts = (_kept(a) for a in given)
+        parts = parts.astype(np.int64, copy=False)
         whole = as_int(whole, "the whole")
         if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
             raise UsageError(f"every run must be a range within the {groups.k} groups, 0 <= lo < hi.")
@@ -171,9 +174,11 @@ class Curator:
         if lo.size > (1 << 62) // whole:
             raise UsageError("too many runs for exact budget arithmetic; use a smaller whole.")
         change = np.zeros(groups.k + 1, dtype=np.int64)
-        np.add.at(change, lo, parts)
-        np.subtract.at(change, hi, parts)
-        worst = int(np.cumsum(change).max())
+        blocks = [slice(at, at + _AT_ONCE) for at in range(0, lo.size, _AT_ONCE)]
+        for some in blocks:
+            np.add.at(change, lo[some], parts[some])
+            np.subtract.at(change, hi[some], parts[some])
+        worst = int(np.cumsum(change, out=change).max())
         if worst > whole:
             raise PrivacyError(f"the runs over one group take {worst} parts of {whole}: more than all.")
         draws, scales = noise.laplace_each(
@@ -183,9 +188,10 @@ class Curator:
             whole=whole,
             source=self.__source,
         )
-        prefix = np.concatenate([[0], np.cumsum(self.__counts.totals(groups))])
-        measured = parts > 0
-        draws[measured] += (prefix[hi] - prefix[lo])[measured]
+        change[0], prefix = 0, change
+        np.cumsum(self.__counts.totals(groups), out=prefix[1:])
+        for some in blocks:
+            draws[some] += np.where(parts[some] > 0, prefix[hi[some]] - prefix[lo[some]], 0)
         return Noisy(draws, scales)
 
     def measure_linear(self, query: queries.Linear, *, share: Fraction) -> Noisy:
@@ -502,6 +508,12 @@ class Curator:
 
     def __repr__(self) -> str:
         return f"Curator(<{self.domain.n} exact counts, private>, epsilon={self.epsilon})"
+
+
+def _kept(numbers: NDArray[Any]) -> Any:
+    """Return whole numbers that nobody changes any more: those given, if they are such, or a copy."""
+    own = numbers.base is None and not numbers.flags.writeable
+    return numbers if own and numbers.dtype in (np.int32, np.int64) else numbers.astype(np.int64)
 
 
 def _among(some: Ints, cells: Ints) -> NDArray[np.bool_]:

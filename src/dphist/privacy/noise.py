@@ -143,11 +143,14 @@ def laplace_each(
     if parts.dtype != np.int64 or least < 0 or parts.max(initial=0) > whole:
         raise UsageError("parts must be int64 and from 0 to whole; scale them to integers first.")
     top = _ratio(charge.use(), sensitivity) * whole
+    if top > MAX_SCALE * int(parts.min(where=parts > 0, initial=MAX_WHOLE)):
+        raise _too_small()
     if least > 0:
         return _draw_each(top, parts, source.stream())
-    draws, scales = np.zeros(parts.size, np.int64), np.full(parts.size, np.inf)
-    live = np.flatnonzero(parts)
-    draws[live], scales[live] = _draw_each(top, parts[live], source.stream())
+    draws, scales, stream = np.zeros(parts.size, np.int64), np.full(parts.size, np.inf), source.stream()
+    for at in range(0, parts.size, _CHUNK):  # a stream's words are the same in chunks of any size
+        live = at + np.flatnonzero(parts[at : at + _CHUNK])
+        draws[live], scales[live] = _draw_each(top, parts[live], stream)
     return draws, scales
 
 
@@ -192,8 +195,6 @@ def _too_small() -> UsageError:
 
 def _draw_each(top: Fraction, parts: Ints, stream: Stream) -> tuple[Ints, Floats]:
     """Return draws of scales at or above top/parts, and the scales."""
-    if top > MAX_SCALE * int(parts.min(initial=MAX_WHOLE)):
-        raise _too_small()
     # The division rounds to nearest and so loses at most a relative 2^-53: 2^-52 are added first.
     bound = _round_up(top * (1 + Fraction(1, 1 << 52)))
     scales: Floats = np.divide(bound, parts)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dphist.domain import Domain
+from dphist.domain.groups import frozen
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.steps.protocols import Order, Rough, Step, require_rough
@@ -29,7 +30,7 @@ class ByNoisyCount(Step):
     ignores_neighbours: ClassVar[bool] = True
 
     def __call__(self, domain: Domain, rough: Rough) -> Order:
-        return np.argsort(require_rough(rough).values, kind="stable")
+        return frozen(np.argsort(require_rough(rough).values, kind="stable"))
 
 
 @dataclass(frozen=True)
@@ -51,4 +52,4 @@ def hilbert(rows: int, columns: int) -> Order:
     """
     from dphist.kernels.curve import along_curve
 
-    return along_curve(rows, columns)
+    return frozen(along_curve(rows, columns))

@@ -36,8 +36,12 @@ def variance(scale: float | Floats) -> float | Floats:
     """Return the variance 2a / (1 - a)**2 of one draw, or of one draw per scale."""
     s = _positive(scale)
     with np.errstate(divide="ignore"):  # an infinite scale has an infinite variance
-        out = 2 * np.exp(-1 / s) / np.expm1(-1 / s) ** 2
-    return out if isinstance(scale, np.ndarray) else float(out)
+        out = np.atleast_1d(-1 / s)
+        below = np.expm1(out)
+        np.exp(out, out=out)
+        out *= 2
+        out /= np.square(below, out=below)
+    return out if isinstance(scale, np.ndarray) else float(out[0])
 
 
 def tail(scale: float, k: float) -> float:

@@ -28,7 +28,7 @@ from dphist.kernels.averaging.offsets import (
     mixed,
     trend,
 )
-from dphist.kernels.trees.tree import Bytes, Flags, Tree, node_variances
+from dphist.kernels.trees.tree import Bytes, Flags, Nodes, Tree, node_variances
 
 _LEARNING = 2  # passes in which the prior is learnt
 MEAN, VARIANCE, EVIDENCE = range(3)  # columns of a message
@@ -92,7 +92,7 @@ def _limited(before: Floats, mean: Floats, after: Floats, inside: Flags, out: Fl
 
 
 @kernel
-def _if_empty(left: Ints, noisy: Floats, var: Floats, out: Floats) -> None:
+def _if_empty(left: Nodes, noisy: Floats, var: Floats, out: Floats) -> None:
     """Write the log likelihood, without its constant, of all counts from each node down being 0, over 0."""
     for q in range(left.size - 1, -1, -1):
         if left[q] > 0:
@@ -103,7 +103,7 @@ def _if_empty(left: Ints, noisy: Floats, var: Floats, out: Floats) -> None:
 
 @kernel
 def _pass(
-    left: Ints,
+    left: Nodes,
     height: Bytes,
     size: Floats,
     noisy: Floats,
@@ -200,7 +200,7 @@ def _weight(kept: Floats, way: int) -> float:
 
 
 @kernel
-def _means(left: Ints, size: Floats, message: Floats, kept: Floats, total: Floats) -> None:
+def _means(left: Nodes, size: Floats, message: Floats, kept: Floats, total: Floats) -> None:
     """Write the mean of every node's total, from the root down."""
     total[0] = max(message[0, MEAN], 0.0)
     for q in range(left.size):

@@ -26,7 +26,7 @@ from dphist.kernels.partition.costs import trace
 from dphist.kernels.partition.deviations import Center, Ranks, cost_cap, mean_cost, ranks, row_of_counts
 
 
-def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
+def dp_lengths(costs: Ints | Ranks | Sequence[Ints], lengths: Sequence[int]) -> Ints:
     """Return the partition of least total cost into windows of the given lengths: O(n x lengths) time.
 
     ``costs[k][s]`` is the (noisy) integer cost of the window of lengths[k] bins that starts at s; lengths
@@ -46,8 +46,8 @@ def dp_lengths(costs: Ints | Sequence[Ints], lengths: Sequence[int]) -> Ints:
     limit = (1 << 62) // (n + 1)
     if table.min() >= -limit and table.max() <= limit:
         sums, starts = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
-        narrow = table if table.dtype == np.int32 else np.empty((0, 0), np.int32)
-        wide = table if table.dtype == np.int64 else np.empty((0, 0), np.int64)
+        slim = size.size if table.dtype == np.int32 else 0
+        narrow, wide = table[:slim].astype(np.int32, copy=False), table[slim:].astype(np.int64, copy=False)
         _best_lengths(narrow, wide, size, sums, starts)
         return trace(starts)
     best, back = [0], [0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Tree, make_tree
+from dphist.kernels.trees.tree import Nodes, Tree, make_tree
 from dphist.kernels.trees.variances import TreeError
 
 
@@ -74,7 +74,7 @@ def _unfold(y: Floats) -> Floats:
 
 
 @kernel
-def _descend(left: Ints, y: Floats) -> Floats:
+def _descend(left: Nodes, y: Floats) -> Floats:
     """Give every node its total, from the root down; row 1 + i of y is the i-th inner node's difference."""
     z = np.empty((left.size, y.shape[1]))
     z[0] = y[0]
@@ -89,7 +89,7 @@ def _descend(left: Ints, y: Floats) -> Floats:
 
 
 @kernel
-def _depths(parent: Ints) -> Ints:
+def _depths(parent: Nodes) -> Ints:
     depth = np.zeros(parent.size, np.int64)
     for q in range(1, parent.size):
         depth[q] = depth[parent[q]] + 1

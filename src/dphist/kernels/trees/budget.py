@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Ints
+from dphist.domain.groups import Floats
 from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Flags
+from dphist.kernels.trees.tree import Flags, Nodes
 
 GREEDY, GIVEN, SWEEP = (
     0,
@@ -94,7 +94,7 @@ def settled(j: float, s: float, share: float) -> tuple[float, float]:
 
 
 @kernel
-def weights_of(parent: Ints, share: Floats) -> Floats:
+def weights_of(parent: Nodes, share: Floats) -> Floats:
     """Return the fraction of the whole budget that each node keeps."""
     rest = np.empty(share.size)
     weights = np.empty(share.size)
@@ -106,7 +106,7 @@ def weights_of(parent: Ints, share: Floats) -> Floats:
 
 
 @kernel
-def reserve_below(left: Ints, parent: Ints, share: Floats, reserve: float) -> None:
+def reserve_below(left: Nodes, parent: Nodes, share: Floats, reserve: float) -> None:
     """Let every node that kept all hand on ``reserve``, and its leaves take it."""
     inside = np.zeros(share.size, np.bool_)
     for q in range(share.size):
@@ -121,7 +121,7 @@ def reserve_below(left: Ints, parent: Ints, share: Floats, reserve: float) -> No
 
 
 @kernel
-def reallocate(left: Ints, measured: Flags, down: Floats, share: Floats) -> None:
+def reallocate(left: Nodes, measured: Flags, down: Floats, share: Floats) -> None:
     """Set the shares that are best for the present way of combining the measurements: never a greater error.
 
     With c the present fractions, the error of that way is the sum of c^4 H / c'^2 for new fractions c'; under

@@ -151,7 +151,7 @@ def _solve_each(error: HatsError, y: Floats) -> Floats:
 def _solve_rows(
     first: Ints,
     offset: Ints,
-    weights: Ints,
+    weights: Weights,
     own: Floats,
     start: Ints,
     row: Ints,

@@ -8,7 +8,7 @@ import numpy as np
 
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Tree
+from dphist.kernels.trees.tree import Nodes, Tree
 from dphist.kernels.trees.variances import positions
 
 
@@ -47,11 +47,11 @@ def locate(tree: Tree, starts: Ints, lo: Ints, hi: Ints) -> Located:
 
 @kernel
 def _locate(
-    lo: Ints,
-    hi: Ints,
-    left: Ints,
-    parent: Ints,
-    leaf: Ints,
+    lo: Nodes,
+    hi: Nodes,
+    left: Nodes,
+    parent: Nodes,
+    leaf: Nodes,
     a: Floats,
     b: Floats,
     at_edge: Ints,

@@ -22,6 +22,8 @@ from dphist.kernels import kernel
 
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.int8]
+Nodes = NDArray[np.int32]  # numbers of nodes or groups: of at most 2^27 bins there are fewer than 2^28 nodes
+_BLOCK = 1 << 15  # nodes whose parts are rounded together
 WHOLE = 1 << 32  # parts of a budget; the rounding of a part is far below any noise
 
 
@@ -36,13 +38,13 @@ class Tree:
         branching: how many children a node has in the tree asked for.
     """
 
-    lo: Ints
-    hi: Ints
-    parent: Ints
-    left: Ints
+    lo: Nodes
+    hi: Nodes
+    parent: Nodes
+    left: Nodes
     measured: Flags
     height: Bytes
-    leaf: Ints
+    leaf: Nodes
     branching: int
 
     @property
@@ -65,6 +67,12 @@ def make_tree(k: int, branching: int = 2) -> Tree:
     return _tree(np.arange(k + 1), branching)
 
 
+def is_plain(tree: Tree) -> bool:
+    """Return whether a tree is the one that `make_tree` makes over as many groups."""
+    plain = _tree(np.arange(tree.k + 1), tree.branching)
+    return np.array_equal(plain.lo, tree.lo) and np.array_equal(plain.hi, tree.hi)
+
+
 def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
     """Return the tree in which these nodes, numbered level by level, have two children: O(k).
 
@@ -73,19 +81,26 @@ def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
         branching: how many children a node has in the tree asked for.
     """
     flags = np.asarray(inner, dtype=bool)
-    left = np.where(flags, 1 + 2 * (np.cumsum(flags) - flags), 0)
+    left = np.where(flags, 1 + 2 * (np.cumsum(flags) - flags), 0).astype(np.int32)
     if flags.size != 2 * int(flags.sum()) + 1 or (left[flags] <= np.flatnonzero(flags)).any():
         raise UsageError("a tree's nodes have none or two children, which come after them.")
-    lo, hi, parent = (np.full(left.size, start, np.int64) for start in (0, 1, -1))
-    leaf = np.empty((left.size + 1) // 2, np.int64)
+    lo, hi, parent = (np.full(left.size, start, np.int32) for start in (0, 1, -1))
+    leaf = np.empty((left.size + 1) // 2, np.int32)
     _spans(left, lo, hi, parent, leaf)
-    return _fixed(
+    return fixed_tree(
         lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching
     )
 
 
-def _fixed(
-    lo: Ints, hi: Ints, parent: Ints, left: Ints, measured: Flags, height: Bytes, leaf: Ints, branching: int
+def fixed_tree(
+    lo: Nodes,
+    hi: Nodes,
+    parent: Nodes,
+    left: Nodes,
+    measured: Flags,
+    height: Bytes,
+    leaf: Nodes,
+    branching: int,
 ) -> Tree:
     """Return a tree whose arrays cannot be written to: every tree is so, and each loop is compiled once."""
     for array in (lo, hi, parent, left, measured, height, leaf):
@@ -94,7 +109,7 @@ def _fixed(
 
 
 @kernel
-def _spans(left: Ints, lo: Ints, hi: Ints, parent: Ints, leaf: Ints) -> None:
+def _spans(left: Nodes, lo: Nodes, hi: Nodes, parent: Nodes, leaf: Nodes) -> None:
     """Write the groups that every node covers, its parent, and the node of each group: over 0, 1 and -1."""
     nodes = left.size
     for q in range(nodes - 1, -1, -1):
@@ -127,26 +142,26 @@ def _tree(starts: Ints, branching: int) -> Tree:
         raise UsageError(f"a tree's branching is a whole number of at least 2, not {branching}.")
     starts, k = starts.view(), starts.size - 1
     starts.flags.writeable = False
-    lo, hi, parent, left = (np.zeros(2 * k - 1, np.int64) for _ in range(4))
-    measured, height, leaf = np.ones(left.size, np.bool_), np.zeros(left.size, np.int8), np.empty(k, np.int64)
+    lo, hi, parent, left = (np.zeros(2 * k - 1, np.int32) for _ in range(4))
+    measured, height, leaf = np.ones(left.size, np.bool_), np.zeros(left.size, np.int8), np.empty(k, np.int32)
     if not _grow(starts, branching, lo, hi, parent, left, measured, height, leaf):
         raise UsageError(
             f"a group is not a node of the tree of branching {branching}; use make_tree instead."
         )
-    return _fixed(lo, hi, parent, left, measured, height, leaf, branching)
+    return fixed_tree(lo, hi, parent, left, measured, height, leaf, branching)
 
 
 @kernel
 def _grow(
     starts: Ints,
     t: int,
-    lo: Ints,
-    hi: Ints,
-    parent: Ints,
-    left: Ints,
+    lo: Nodes,
+    hi: Nodes,
+    parent: Nodes,
+    left: Nodes,
     measured: Flags,
     height: Bytes,
-    leaf: Ints,
+    leaf: Nodes,
 ) -> bool:
     """Fill in a tree, given zeros and, where measured, ones; return whether the groups are its nodes."""
     k = starts.size - 1
@@ -206,22 +221,27 @@ def level_weights(tree: Tree, *, ratio: float = 1.0, root: bool = True) -> Float
     power = ratio ** (top - np.arange(top + 1.0))
     if not root and top:
         power[top] = 0.0
-    weights = np.where(tree.measured, (power / power.sum())[tree.height], 0.0)
-    _fill_leaves(tree.parent, tree.left, np.ones(tree.size), weights)
+    weights: Floats = (power / power.sum())[tree.height]
+    weights[~tree.measured] = 0.0
+    _fill_leaves(tree.left, np.ones(tree.k), weights)
     return weights
 
 
 @kernel
-def _fill_leaves(parent: Ints, left: Ints, rest: Floats, weights: Floats) -> None:
+def _fill_leaves(left: Nodes, rest: Floats, weights: Floats) -> None:
+    """Give the leaves what their paths have left, which is in ``rest``: the i-th pair of nodes has entry i.
+
+    The root is alone in the first, which is 1 at first; pairs are numbered as their parents are.
+    """
     for q in range(left.size):
-        if q > 0:
-            rest[q] = rest[parent[q]]
+        over = rest[(q + 1) >> 1]
         if left[q] == 0:
-            weights[q] = rest[q]
-        rest[q] -= weights[q]
+            weights[q] = over
+        else:
+            rest[(left[q] + 1) >> 1] = over - weights[q]
 
 
-def integer_parts(weights: ArrayLike, *, lo: Ints, hi: Ints, k: int, whole: int = WHOLE) -> Ints:
+def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: int = WHOLE) -> Ints:
     """Return the fractions as whole numbers of parts, rounded down; no group takes more than ``whole``.
 
     The sums over every group are formed in integers. Fractions whose sums exceed 1 by more than rounding
@@ -234,9 +254,10 @@ def integer_parts(weights: ArrayLike, *, lo: Ints, hi: Ints, k: int, whole: int 
         raise UsageError("a node's fraction of the budget must lie between 0 and 1.")
     if not 0 < whole <= 1 << 40:
         raise UsageError(f"the whole must be between 1 and 2**40 parts, not {whole}.")
-    factor = float(whole)
+    factor, parts = float(whole), np.empty(w.size, np.int64)
     for _ in range(64):
-        parts = np.minimum(np.floor(w * factor).astype(np.int64), whole)
+        for at in range(0, w.size, _BLOCK):
+            parts[at : at + _BLOCK] = np.minimum(np.floor(w[at : at + _BLOCK] * factor), whole)
         worst = _worst_sum(parts, lo, hi, k)
         if worst <= whole:
             return parts
@@ -247,7 +268,7 @@ def integer_parts(weights: ArrayLike, *, lo: Ints, hi: Ints, k: int, whole: int 
 
 
 @kernel
-def _worst_sum(parts: Ints, lo: Ints, hi: Ints, k: int) -> int:
+def _worst_sum(parts: Ints, lo: Nodes, hi: Nodes, k: int) -> int:
     change = np.zeros(k + 1, np.int64)
     for q in range(parts.size):
         change[lo[q]] += parts[q]
@@ -268,12 +289,17 @@ def least_squares(tree: Tree, y: ArrayLike, variance: ArrayLike) -> Floats:
         variance: of each total's noise; infinity where there was no measurement. Zero is allowed. What the
             measurements leave open gets the answer of least norm: equal shares.
     """
+    return fitted_over(tree, np.array(y, dtype=np.float64), np.array(variance, dtype=np.float64))
+
+
+def fitted_over(tree: Tree, y: Floats, variance: Floats) -> Floats:
+    """Return what `least_squares` does, for numbers that nobody needs any more: they are overwritten."""
     var = node_variances(tree, variance)
-    noisy = np.ascontiguousarray(y, dtype=np.float64)
-    if noisy.shape != (tree.size,) or not np.isfinite(noisy[np.isfinite(var)]).all():
+    if y.shape != (tree.size,) or not (np.isfinite(y).all() or (np.isfinite(y) | np.isinf(var)).all()):
         raise UsageError(f"least squares needs a finite noisy total at each of the {tree.size} nodes.")
-    x, z, v, free = np.empty(tree.k), np.empty(tree.size), np.empty(tree.size), np.zeros(tree.size)
-    _fit(tree.left, tree.lo, noisy, var, z, v, free, x)
+    open_leaves = bool((np.isinf(var) & (tree.left == 0)).any())
+    x, free = np.empty(tree.k), np.zeros(tree.size if open_leaves else 0)
+    _fit(tree.left, tree.lo, y, var, free, x)
     return x
 
 
@@ -297,35 +323,35 @@ def combined(own: float, below: float) -> float:
 
 
 @kernel
-def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, z: Floats, v: Floats, free: Floats, x: Floats) -> None:
+def _fit(left: Nodes, lo: Nodes, z: Floats, v: Floats, free: Floats, x: Floats) -> None:
     """Fit bottom-up from each subtree alone, then hand every node's correction down to its children.
 
-    ``free`` counts the leaves below a node that nothing up to and including it has measured. A gap there is
-    theirs to fill, for it fits nothing else better; that is the solution of least norm. It is 0 at first;
-    what ``z``, ``v`` and ``x`` hold does not matter.
+    ``z`` and ``v``, the noisy totals and their variances at first, become those of the subtrees. ``free``
+    counts the leaves below a node that nothing up to and including it has measured. A gap there is theirs to
+    fill, for it fits nothing else better; that is the solution of least norm. It is 0 at first; it has no
+    entries where all leaves are measured. What ``x`` holds does not matter.
     """
-    nodes = left.size
+    nodes, some = left.size, free.size > 0
     for q in range(nodes - 1, -1, -1):
         c = left[q]
         if c == 0:
-            open_leaf = np.isinf(var[q])
-            z[q] = 0.0 if open_leaf else y[q]
-            v[q] = 0.0 if open_leaf else var[q]
-            free[q] = 1.0 if open_leaf else 0.0
+            if np.isinf(v[q]):
+                z[q] = 0.0
+                v[q] = 0.0
+                free[q] = 1.0
             continue
-        below = v[c] + v[c + 1]
+        own, below = v[q], v[c] + v[c + 1]
         total = z[c] + z[c + 1]
-        if np.isinf(var[q]):
+        spare = free[c] + free[c + 1] if some else 0.0
+        if np.isinf(own):
             z[q] = total
             v[q] = below
-            free[q] = free[c] + free[c + 1]
-        elif free[c] + free[c + 1] > 0.0:
-            z[q] = y[q]
-            v[q] = var[q]
-        else:
-            both = var[q] + below
-            z[q] = total + (y[q] - total) * (below / both) if both > 0.0 else total
-            v[q] = combined(var[q], below)
+            if some:
+                free[q] = spare
+        elif spare == 0.0:
+            both = own + below
+            z[q] = total + (z[q] - total) * (below / both) if both > 0.0 else total
+            v[q] = combined(own, below)
     for q in range(nodes):
         c = left[q]
         if c == 0:
@@ -333,7 +359,7 @@ def _fit(left: Ints, lo: Ints, y: Floats, var: Floats, z: Floats, v: Floats, fre
             continue
         gap = z[q] - (z[c] + z[c + 1])
         below = v[c] + v[c + 1]
-        spare = free[c] + free[c + 1]
+        spare = free[c] + free[c + 1] if some else 0.0
         if spare > 0.0:
             z[c] += gap * (free[c] / spare)
             z[c + 1] += gap * (free[c + 1] / spare)

@@ -20,7 +20,7 @@ from dphist.kernels.trees.budget import (
     settled,
     swept_share,
 )
-from dphist.kernels.trees.tree import Bytes, Flags
+from dphist.kernels.trees.tree import Bytes, Flags, Nodes
 from dphist.kernels.trees.variances import contrast, covered, leaf_spread, pooled
 
 V, J, B, CROSS, MEAN, DEV = range(6)  # columns of the state: see kernels.trees.budget; MEAN and DEV are of F
@@ -30,9 +30,9 @@ _FAR = WIDTH  # the last column on the way down: see `fall_closed`
 
 @kernel
 def rise_closed(
-    lo: Ints,
-    hi: Ints,
-    left: Ints,
+    lo: Nodes,
+    hi: Nodes,
+    left: Nodes,
     measured: Flags,
     height: Bytes,
     starts: Ints,
@@ -102,7 +102,14 @@ def rise_closed(
 
 @kernel
 def fall_closed(
-    lo: Ints, hi: Ints, left: Ints, starts: Ints, prefixes: bool, share: Floats, state: Floats, down: Floats
+    lo: Nodes,
+    hi: Nodes,
+    left: Nodes,
+    starts: Ints,
+    prefixes: bool,
+    share: Floats,
+    state: Floats,
+    down: Floats,
 ) -> None:
     """Fill ``down``: the budget that reaches each node, S and H as in ``swept_share``, from the root down.
 

@@ -22,7 +22,7 @@ from dphist.kernels.trees.budget import (
     settled,
     swept_share,
 )
-from dphist.kernels.trees.tree import Bytes, Flags
+from dphist.kernels.trees.tree import Bytes, Flags, Nodes
 
 V, J, B, CROSS = 0, 1, 2, 3  # columns of the state: see kernels.trees.budget
 STATE = 4
@@ -80,7 +80,7 @@ def _leave(kind: Floats, n: int, part: float) -> None:
 
 @kernel
 def rise_ranges(
-    left: Ints,
+    left: Nodes,
     measured: Flags,
     height: Bytes,
     begin: Ints,
@@ -215,7 +215,7 @@ def _merge(t: float, me: Floats, one: Floats, two: Floats) -> None:
 
 
 @kernel
-def _inside(state: Floats, left: Ints, q: int, into: float) -> float:
+def _inside(state: Floats, left: Nodes, q: int, into: float) -> float:
     """Return F of an end on the node it lies in."""
     c = left[q]
     return into if c == 0 else state[c, V] / (state[c, V] + state[c + 1, V])
@@ -223,7 +223,7 @@ def _inside(state: Floats, left: Ints, q: int, into: float) -> float:
 
 @kernel
 def fall_ranges(
-    left: Ints,
+    left: Nodes,
     begin: Ints,
     begin_into: Floats,
     end: Ints,

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
 from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Tree, combined, node_variances
+from dphist.kernels.trees.tree import Nodes, Tree, combined, node_variances
 
 # The queries: "all-ranges", "prefixes" or "points" of the bins, or the ends (lo, hi) of ranges [lo, hi) in
 # bins.
@@ -63,7 +63,7 @@ def tree_error(tree: Tree, variance: ArrayLike) -> TreeError:
 
 
 @kernel
-def _prepare(left: Ints, var: Floats, part: Floats, loose: Floats, v: Floats) -> None:
+def _prepare(left: Nodes, var: Floats, part: Floats, loose: Floats, v: Floats) -> None:
     for q in range(left.size - 1, -1, -1):
         c = left[q]
         if c == 0:
@@ -167,7 +167,7 @@ def _ends_in_groups(begin: Floats, end: Floats, k: int, firsts: Ints, lasts: Int
 
 @kernel
 def _climb(
-    side: int, leaf: Ints, above: Floats, order: Ints, groups: Ints, at: Floats, climbed: Floats
+    side: int, leaf: Nodes, above: Floats, order: Ints, groups: Ints, at: Floats, climbed: Floats
 ) -> None:
     """Write the top node to which the begins (0) or ends (1) climb, what they take of it, and the variance.
 
@@ -189,7 +189,7 @@ def _climb(
 
 @kernel
 def _answer(
-    leaf: Ints,
+    leaf: Nodes,
     above: Floats,
     total: float,
     begin: Floats,
@@ -241,7 +241,7 @@ def weighted_variance(error: TreeError, weights: Floats) -> float:
 
 
 @kernel
-def _weighted(left: Ints, lo: Ints, part: Floats, loose: Floats, total: float, weights: Floats) -> float:
+def _weighted(left: Nodes, lo: Nodes, part: Floats, loose: Floats, total: float, weights: Floats) -> float:
     cover = np.empty(left.size)
     variance = 0.0
     for q in range(left.size - 1, -1, -1):
@@ -260,7 +260,7 @@ def group_variances(error: TreeError) -> Floats:
 
 
 @kernel
-def _groups(left: Ints, lo: Ints, part: Floats, loose: Floats, total: float, k: int) -> Floats:
+def _groups(left: Nodes, lo: Nodes, part: Floats, loose: Floats, total: float, k: int) -> Floats:
     v = np.empty(left.size)
     out = np.empty(k)
     v[0] = total
@@ -397,7 +397,7 @@ def contrast(
 
 @kernel
 def _sum_all(
-    lo: Ints, hi: Ints, left: Ints, part: Floats, loose: Floats, total: float, starts: Ints, prefixes: bool
+    lo: Nodes, hi: Nodes, left: Nodes, part: Floats, loose: Floats, total: float, starts: Ints, prefixes: bool
 ) -> float:
     nodes = left.size
     ends = starts[starts.size - 1] + 1.0

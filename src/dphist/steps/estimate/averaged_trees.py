@@ -15,12 +15,13 @@ from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.trees import (
+    fitted_tree,
     hats_for,
     measured_hats,
     measured_sides,
-    measured_tree,
     queries_of,
     sides_win,
+    tree_totals,
 )
 from dphist.steps.protocols import Estimated, Rough, Step
 
@@ -68,7 +69,8 @@ class AveragedTree(Step):
             return replace(found, values=values, measured=found.values)
         tree, pruned = _cut_off(groups)
         weights = tuning.tuned_weights(tree, groups.sizes, queries_of(workload, groups), reserve=_RESERVE)
-        found, noisy = measured_tree(curator, groups, tree, weights, share=share, pruned=pruned)
+        noisy = tree_totals(curator, groups, tree, weights, share=share)
+        found = fitted_tree(groups, tree, noisy, pruned=pruned)
         totals = averaged_totals(
             tree, groups.sizes, noisy.values.astype(np.float64), np.asarray(noisy.variance)
         )

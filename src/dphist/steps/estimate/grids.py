@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.domain import Domain
-from dphist.domain.groups import Groups, Ints
+from dphist.domain.groups import Groups, Ints, frozen
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.estimate.trees import measured_tree
+from dphist.steps.estimate.trees import fitted_tree, tree_totals
 from dphist.steps.partition.grids import (
     boxes_of_side,
     boxes_per_side,
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 
 _TOTAL = Fraction(1, 20)  # of a share, for the noisy total that sets a grid's size
 _REFINED = "the finer grid was chosen by noisy counts that enter the values, which hides part of the error"
-Boxes = tuple[Ints, Ints, Ints, Ints]  # first row, last row + 1, first column, last column + 1
-Cut = Callable[[Ints, int, Boxes], Ints]  # each box's level, the axis, the boxes -> where each is cut
+Lines = NDArray[np.int32]  # numbers of rows or columns
+Boxes = tuple[Lines, Lines, Lines, Lines]  # first row, last row + 1, first column, last column + 1
+Cut = Callable[
+    [NDArray[np.int8], int, Boxes], Lines
+]  # each box's level, the axis, the boxes -> where each is cut
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class HybridTree(Step):
         shape, left = rows_and_columns(curator), share
         each = share * self.choosing / (4**self.levels - 1) if self.levels else share
 
-        def cut(levels: Ints, axis: int, boxes: Boxes) -> Ints:
+        def cut(levels: NDArray[np.int8], axis: int, boxes: Boxes) -> Lines:
             nonlocal left
             at = _middle(axis, boxes)
             for i in np.flatnonzero(levels < self.levels):
@@ -157,15 +161,17 @@ def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Frac
     """Measure a tree over the cells in some order."""
     from dphist.kernels.trees import tree as trees
 
-    groups = Groups(np.arange(order.size + 1), order)
-    weights = trees.level_weights(tree, ratio=ratio)
-    found, noisy = measured_tree(curator, groups, tree, weights, share=share, pruned=False)
-    plain = trees.make_tree(tree.k, tree.branching)
-    if np.array_equal(plain.lo, tree.lo) and np.array_equal(plain.hi, tree.hi):
+    groups, plain = Groups(Groups.singletons(order.size).starts, frozen(order)), trees.is_plain(tree)
+    found = fitted_tree(
+        groups,
+        tree,
+        tree_totals(curator, groups, tree, trees.level_weights(tree, ratio=ratio), share=share),
+        pruned=False,
+    )
+    if plain or not isinstance(found.error, TreeTotals):
         return found
-    shape = tree.left > 0  # uneven boxes: the tree does not follow from their number
-    error = TreeTotals(groups, tree.branching, False, np.asarray(noisy.scale), shape)
-    return Estimated(found.values, error)
+    # Of uneven boxes the tree does not follow from their number.
+    return replace(found, error=replace(found.error, inner=tree.left > 0))
 
 
 def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
@@ -174,51 +180,48 @@ def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
     It is binary, as `kernels.trees` wants it: between a box and its quarters lie two halves that are not
     measured. Level by level, so that parents come before children and two children are neighbours.
     """
-    from dphist.kernels.trees.tree import Tree
+    from dphist.kernels.trees.tree import fixed_tree
 
     rows, columns = shape
     n = rows * columns
-    zero = np.zeros(1, np.int64)
-    box = np.array([zero, zero + rows, zero, zero + columns])
-    nodes = [(zero, zero + n, zero - 1, np.ones(1, bool), zero)]  # lo, hi, parent, measured, depth
-    left, order, leaf = [], np.empty(n, np.int64), np.empty(n, np.int64)
-    made = 1
-    while box.shape[1]:
-        lo, hi, _, _, depth = nodes[-1]
-        first = made - lo.size  # the number of this level's first node
+    lo, hi, parent, left = (np.zeros(2 * n - 1, np.int32) for _ in range(4))
+    measured, depth = np.ones(lo.size, bool), np.zeros(lo.size, np.int8)
+    order, leaf = np.empty(n, np.int64), np.empty(n, np.int32)
+    hi[0], parent[0] = n, -1
+    box = np.array([[0], [rows], [0], [columns]], np.int32)
+    first, made = 0, 1  # the first node of this level, and the first of the next
+    while first < made:
         tall, broad = box[1] - box[0] > 1, box[3] - box[2] > 1
-        single = ~(tall | broad)
-        order[lo[single]] = box[0, single] * columns + box[2, single]
-        leaf[lo[single]] = first + np.flatnonzero(single)
-        parted = np.where(nodes[-1][3], np.where(tall, 0, 1), 1)  # measured boxes by rows, halves by columns
-        inner = np.flatnonzero(~single)
-        at = np.empty(inner.size, np.int64)
+        single = np.flatnonzero(~(tall | broad))
+        at_leaf = lo[first + single]
+        order[at_leaf] = box[0, single] * columns + box[2, single]
+        leaf[at_leaf] = first + single
+        by_columns = np.where(measured[first:made], ~tall, True)  # measured boxes by rows, halves by columns
+        inner = np.flatnonzero(tall | broad)
+        side, above = by_columns[inner], first + inner
+        at = np.empty(inner.size, np.int32)
         for axis in (0, 1):
-            here = parted[inner] == axis
+            here = side == axis
             r0, r1, c0, c1 = box[:, inner[here]]
-            at[here] = cut(depth[inner[here]], axis, (r0, r1, c0, c1))
-        low, high = box[:, inner].copy(), box[:, inner].copy()
-        side = parted[inner]
-        low[2 * side + 1, np.arange(inner.size)] = at
-        high[2 * side, np.arange(inner.size)] = at
-        cells = (low[1] - low[0]) * (low[3] - low[2])
-        children = np.zeros(lo.size, np.int64)
-        children[inner] = made + 2 * np.arange(inner.size)
-        left.append(children)
-        middle = lo[inner] + cells
-        halves = (side == 0) & broad[inner]  # still to be parted by columns
-        begin, end = (np.stack(pair, axis=1).ravel() for pair in ((lo[inner], middle), (middle, hi[inner])))
-        above, whole, deep = (np.repeat(each, 2) for each in (first + inner, ~halves, depth[inner] + ~halves))
-        nodes.append((begin, end, above, whole, deep))
-        box = np.stack([low, high], axis=2).reshape(4, -1)
-        made += box.shape[1]
-    lo, hi, parent, measured, depth = (np.concatenate(part) for part in zip(*nodes, strict=True))
-    height = (depth.max() - depth).astype(np.int8)
-    branching = 4 if min(shape) > 1 else 2
-    return Tree(lo, hi, parent, np.concatenate(left), measured, height, leaf, branching), order
+            at[here] = cut(depth[above[here]], axis, (r0, r1, c0, c1))
+        box = np.repeat(box[:, inner], 2, axis=1)  # each box twice, then cut: its low and its high part
+        for axis in (0, 1):
+            here = np.flatnonzero(side == axis)
+            box[2 * axis + 1, 2 * here] = box[2 * axis, 2 * here + 1] = at[here]
+        low, high = slice(made, made + 2 * inner.size, 2), slice(made + 1, made + 2 * inner.size, 2)
+        left[above] = np.arange(low.start, low.stop, 2)
+        lo[low] = lo[above]
+        hi[high] = hi[above]
+        hi[low] = lo[high] = lo[above] + (box[1, ::2] - box[0, ::2]) * (box[3, ::2] - box[2, ::2])
+        whole = side | ~broad[inner]  # others are still to be parted by columns
+        for part in (low, high):
+            parent[part], measured[part], depth[part] = above, whole, depth[above] + whole
+        first, made = made, low.stop
+    height = depth.max() - depth
+    return fixed_tree(lo, hi, parent, left, measured, height, leaf, 4 if min(shape) > 1 else 2), order
 
 
-def _middle(axis: int, boxes: Boxes) -> Ints:
+def _middle(axis: int, boxes: Boxes) -> Lines:
     return (boxes[2 * axis] + boxes[2 * axis + 1] + 1) // 2
 
 

@@ -78,4 +78,4 @@ def _boxes(workload: Workload, groups: Groups) -> Boxes:
     if plain and isinstance(workload, LineWorkload) and not isinstance(workload, AllRanges):
         return Boxes.ranges(groups.n, *workload.pairs())
     tree = trees.make_tree(groups.k, 2)
-    return Boxes.ranges(groups.k, tree.lo, tree.hi)
+    return Boxes.ranges(groups.k, tree.lo.astype(np.int64), tree.hi.astype(np.int64))

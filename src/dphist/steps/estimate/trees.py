@@ -60,8 +60,18 @@ class Tree(Step):
             tree = trees.pruned_tree(groups.starts, self.branching)
         else:
             tree = trees.make_tree(groups.k, self.branching)
-        weights = trees.level_weights(tree, ratio=self.ratio, root=self.root)
-        return measured_tree(curator, groups, tree, weights, share=share, pruned=self.pruned)[0]
+        return fitted_tree(  # nobody keeps the weights, nor the totals
+            groups,
+            tree,
+            tree_totals(
+                curator,
+                groups,
+                tree,
+                trees.level_weights(tree, ratio=self.ratio, root=self.root),
+                share=share,
+            ),
+            pruned=self.pruned,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,9 @@ class WorkloadTree(Step):
         else:
             # A small share goes to groups that no query of the workload separates: other queries may.
             weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
-        return measured_tree(curator, groups, tree, weights, share=share, pruned=False)[0]
+        return fitted_tree(
+            groups, tree, tree_totals(curator, groups, tree, weights, share=share), pruned=False
+        )
 
 
 @dataclass(frozen=True)
@@ -205,24 +217,30 @@ def _hats_win(workload: Ranges) -> bool:
     return triangles < variances.expected_error(tree, weights, ones, (lo, hi))
 
 
-def measured_tree(
-    curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction, pruned: bool
-) -> tuple[Estimated, Noisy]:
-    """Return what a tree of noisy totals says of every bin, and these totals.
-
-    The budgets are exact integers; least squares makes the totals agree.
-    """
+def tree_totals(
+    curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction
+) -> Noisy:
+    """Return the noisy totals of a tree's nodes; their budgets are exact integers."""
     from dphist.kernels.trees import tree as trees
 
     # A node with so little of the budget would be noise alone, and wider than the sampler draws.
-    weights = np.where(weights * WIDEST_SCALE < curator.scale(share), 0.0, weights)
+    weights = np.where(weights < curator.scale(share) / WIDEST_SCALE, 0.0, weights)  # a power of two: exact
     parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
+    del weights
     if not parts.any():
         parts[tree.leaf] = trees.WHOLE
-    noisy = curator.measure_ranges(groups, tree.lo, tree.hi, parts=parts, whole=trees.WHOLE, share=share)
-    totals = trees.least_squares(tree, noisy.values, noisy.variance)
+    parts.flags.writeable = False
+    return curator.measure_ranges(groups, tree.lo, tree.hi, parts=parts, whole=trees.WHOLE, share=share)
+
+
+def fitted_tree(groups: Groups, tree: trees.Tree, noisy: Noisy, *, pruned: bool) -> Estimated:
+    """Return what noisy totals of a tree's nodes say of every bin: least squares makes them agree."""
+    from dphist.kernels.trees import tree as trees
+
     error = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale))
-    return Estimated(groups.means(totals), error), noisy
+    spread, totals = np.asarray(noisy.variance), noisy.values.astype(np.float64)
+    del noisy
+    return Estimated(groups.means(trees.fitted_over(tree, totals, spread)), error)
 
 
 def queries_of(workload: Workload, groups: Groups) -> str | tuple[Ints, Ints]:

@@ -24,8 +24,8 @@ class Singletons(Step):
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
     ) -> Groups:
-        n = curator.domain.n
-        return Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
+        alone = Groups.singletons(curator.domain.n)
+        return alone if order is None else Groups(alone.starts, order)
 
 
 @dataclass(frozen=True)
