@@ -502,3 +502,26 @@ def test_exactness_is_of_the_objective():
         ):
             assert segments.cost(h, other, beta=beta, a=a, b=b) >= least * (1 - 1e-9) - 1e-9
     assert Fraction(1, 3) + naive.sse([1, 2]) == Fraction(5, 6)
+
+
+def test_ranks_of_small_and_of_large_counts_are_those_of_sorting():
+    rng = np.random.default_rng(21)
+    for n in (1, 2, 7, 100):
+        for top in (1, 3, deviations._FEW_EACH * n, deviations._FEW_EACH * n + 1, 2**53):
+            x = rng.integers(0, top + 1, n)
+            x[0] = top
+            values, rank = deviations.ranks(x)
+            expected, places = np.unique(x, return_inverse=True)
+            assert values.dtype == np.int64 and rank.dtype == np.int32
+            assert values.tolist() == expected.tolist() and rank.tolist() == places.tolist()
+
+
+def test_lists_of_all_bins_are_those_of_entering_each():
+    rng = np.random.default_rng(22)
+    for n in (1, 2, 5, 60):
+        _, rank = deviations.ranks(rng.integers(0, 9, n))
+        distinct = int(rank.max()) + 1
+        lists, entry = l1_search.empty_lists(distinct), l1_search.entries(rank, distinct)
+        for j in range(1, n + 1):
+            l1_search.enter(j, rank, entry, lists)
+        assert l1_search.full_lists(rank, distinct).tolist() == lists.tolist()

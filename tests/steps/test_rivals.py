@@ -138,6 +138,18 @@ class TestTransforms:
         assert haar(x)[1:] == pytest.approx(published * size)
         assert haar.sensitivity == 1 + math.log2(n)
 
+    @pytest.mark.parametrize("n", [4, 12, 64, 100])
+    def test_a_table_without_a_fold_gives_the_same_sums(self, n, monkeypatch):
+        x, most = np.random.default_rng(n).integers(0, 2**40, n), fourier.most_frequencies(n)
+        asked = [(most, 7), (most - 1, 1 << 16), (1, 1)]
+        folded = [fourier.fourier_answers(x, *each).tolist() for each in asked]
+        sums = [fourier.column_sums(n, *each).tolist() for each in asked]
+        assert fourier._is_folded(n, 1 << 16)
+        monkeypatch.setattr(fourier, "_is_folded", lambda n, weight: False)
+        fourier.column_sums.cache_clear()
+        assert folded == [fourier.fourier_answers(x, *each).tolist() for each in asked]
+        assert sums == [fourier.column_sums(n, *each).tolist() for each in asked]
+
     @pytest.mark.parametrize(("n", "kept"), [(1, 1), (2, 2), (3, 2), (9, 3), (16, 9), (16, 4), (33, 17)])
     def test_fourier_sums_are_rounded_cosines_and_sines(self, n, kept):
         sums = Fourier(n, kept, 1 << 10)

@@ -10,7 +10,7 @@ import numpy as np
 from dphist.domain.groups import Ints
 from dphist.kernels import kernel
 from dphist.kernels.partition.deviations import Ranks, cost_cap, ranks, row_of_counts
-from dphist.kernels.partition.l1_search import empty_lists, enter, entries, median_row
+from dphist.kernels.partition.l1_search import empty_lists, enter, entries, full_lists, median_row
 
 
 def cut_costs(x: Ints, starts: Ints, penalty: int) -> Ints:
@@ -25,8 +25,9 @@ def cut_costs(x: Ints, starts: Ints, penalty: int) -> Ints:
     uncut = 0
     for a, b in itertools.pairwise(starts.tolist()):
         values, rank = ranks(x[a:b])
-        right = _suffix_costs(x[a:b], values, rank, cap)
-        left = _suffix_costs(x[a:b][::-1], values, rank[::-1].copy(), cap)[::-1]
+        lists = full_lists(rank, values.size)
+        right = _suffix_costs(x[a:b], values, rank, lists, cap)
+        left = _suffix_costs(x[a:b][::-1], values, rank[::-1].copy(), lists, cap)[::-1]
         alone = int(right[0])
         out[a + 1 : b] = left[:-1] + right[1:] + penalty - alone
         uncut += alone
@@ -61,10 +62,9 @@ def last_cut_costs(x: Ints, edges: Ints, pieces: int) -> Ints:
     return np.asarray((best + cost[-1])[:-1])
 
 
-def _suffix_costs(x: Ints, values: Ints, rank: Ranks, cap: int) -> Ints:
-    """Return the median cost of x[i:] for every i: O(n) once the ranks are known."""
-    out, lists = np.zeros(x.size, np.int64), empty_lists(values.size)
-    _enter_some(0, x.size, rank, entries(rank, values.size), lists)
+def _suffix_costs(x: Ints, values: Ints, rank: Ranks, lists: Ranks, cap: int) -> Ints:
+    """Return the median cost of x[i:] for every i: O(n) once the ranks are known, and lists of all bins."""
+    out = np.zeros(x.size, np.int64)
     median_row(x.size, row_of_counts(x), values, rank, lists, np.empty_like(lists), cap, out)
     return out
 

@@ -26,6 +26,7 @@ from dphist.kernels import kernel
 Ranks = NDArray[np.int32]
 Center = Literal["mean", "median"]
 Whole: TypeAlias = int | np.int64
+_FEW_EACH = 4  # numbers for each bin up to which counts are ranked in a table of all numbers
 
 
 def cost_cap(n: int) -> int:
@@ -34,9 +35,17 @@ def cost_cap(n: int) -> int:
 
 
 def ranks(x: Ints) -> tuple[Ints, Ranks]:
-    """Return the distinct counts in order and each bin's place among them: O(n log n)."""
-    values, rank = np.unique(row_of_counts(x), return_inverse=True)
-    return values, rank.astype(np.int32)
+    """Return the distinct counts in order and each bin's place among them: O(n log n), O(n) of small ones."""
+    x = row_of_counts(x)
+    top = int(x.max())
+    if x.min() < 0 or top > _FEW_EACH * x.size:
+        values, rank = np.unique(x, return_inverse=True)
+        return values, rank.astype(np.int32)
+    place = np.zeros(top + 1, np.int32)
+    place[x] = 1
+    values = np.flatnonzero(place)
+    place[values] = np.arange(values.size)
+    return values, place[x]
 
 
 def mean_costs(

@@ -198,6 +198,14 @@ def empty_lists(distinct: int) -> Ranks:
     return lists
 
 
+def full_lists(rank: Ranks, distinct: int) -> Ranks:
+    """Return lists of all bins: those that entering all of them makes."""
+    places = np.arange(distinct + 1, dtype=np.int32)
+    lists = np.stack((np.zeros_like(places), np.roll(places, -1), np.roll(places, 1)))
+    lists[0, :-1] = np.bincount(rank, minlength=distinct)
+    return lists
+
+
 def entries(rank: Ranks, distinct: int) -> Ranks:
     """Return, for each bin, the rank it comes after when it is the first of its kind, or -1: O(n).
 

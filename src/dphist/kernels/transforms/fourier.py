@@ -2,6 +2,8 @@
 
 A fast Fourier transform rounds, and by how much depends on the counts, so that no exact bound on what a
 record changes would hold. These are plain sums over a table of rounded cosines, O(n) for each frequency.
+Cells whose weights differ by their sign at most are taken together: n - j with j, and n/2 - j too where the
+table is symmetric there, which is looked up.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ def sine_count(n: int, frequencies: int) -> int:
 def fourier_answers(counts: Ints, frequencies: int, weight: int) -> Ints:
     """Return the cosine sums, then the sine sums, each cut off at +-2^61: O(n frequencies)."""
     cosines, sines = tables(counts.size, weight)
-    odd = sine_count(counts.size, frequencies)
+    odd, folded = sine_count(counts.size, frequencies), _is_folded(counts.size, weight)
 
     def sums(x: Ints) -> Ints:
-        return np.concatenate(_sums(x, cosines, sines, frequencies, odd))
+        a, b = np.zeros(frequencies, np.int64), np.zeros(odd + 1, np.int64)
+        for first, (even, uneven) in enumerate(_halves(x, folded)):
+            _sums(even, cosines, first, 1 + folded, a)
+            _sums(uneven, sines, first, 1 + folded, b)
+        return np.concatenate((a, b[1:]))
 
     return exact_answers(sums, counts, most=weight)
 
@@ -57,8 +63,14 @@ def energies(answers: Ints, frequencies: int) -> list[int]:
 @lru_cache(maxsize=4)
 def column_sums(n: int, frequencies: int, weight: int) -> Ints:
     """Return the sum of |weights| of each of the cells 0 to n/2; the others are their mirror images."""
-    cosines, sines = tables(n, weight)
-    return frozen(_column_sums(np.abs(cosines), np.abs(sines), frequencies, sine_count(n, frequencies)))
+    cosines, sines = (np.abs(table) for table in tables(n, weight))
+    odd, out = sine_count(n, frequencies), np.zeros(n // 2 + 1, np.int64)
+    some = n // 4 + 1 if _is_folded(n, weight) else out.size
+    _column_sums(cosines + sines, 1, odd + 1, out[:some])
+    for f in {0, frequencies - 1} - set(range(1, odd + 1)):  # these have no sine
+        _column_sums(cosines, f, f + 1, out[:some])
+    out[some:] = out[: out.size - some][::-1]
+    return frozen(out)
 
 
 def most_frequencies(n: int) -> int:
@@ -79,48 +91,70 @@ def tables(n: int, weight: int) -> tuple[Table, Table]:
     return frozen(cosines), frozen(sines)
 
 
-@kernel
-def _sums(x: Ints, cosines: Table, sines: Table, frequencies: int, odd: int) -> tuple[Ints, Ints]:
-    """Add up cells j and n - j together: they share their cosine, and their sine but for its sign."""
-    n = x.size
-    half = (n - 1) // 2
-    even = np.empty(half + 1, np.int64)
-    uneven = np.empty(half + 1, np.int64)
-    for j in range(1, half + 1):
-        even[j] = x[j] + x[n - j]
-        uneven[j] = x[j] - x[n - j]
-    a = np.empty(frequencies, np.int64)
-    b = np.empty(odd, np.int64)
-    for f in range(frequencies):
-        total = np.int64(cosines[0]) * x[0]
-        if n % 2 == 0:
-            total += np.int64(cosines[(f * (n // 2)) % n]) * x[n // 2]
-        other = np.int64(0)
-        at = 0
-        for j in range(1, half + 1):
-            at += f
-            if at >= n:
-                at -= n
-            total += np.int64(cosines[at]) * even[j]
-            other += np.int64(sines[at]) * uneven[j]
-        a[f] = total
-        if 1 <= f <= odd:
-            b[f - 1] = other
-    return a, b
+@lru_cache(maxsize=2)
+def _is_folded(n: int, weight: int) -> bool:
+    """Return whether the weights a quarter turn to either side of a quarter turn are each other's mirrors."""
+    if n % 4:
+        return False
+    cosines, sines = tables(n, weight)
+    half, quarter = n // 2, n // 4
+    even = np.array_equal(cosines[: quarter + 1], -cosines[half : quarter - 1 : -1])
+    return even and np.array_equal(sines[: quarter + 1], sines[half : quarter - 1 : -1])
+
+
+def _halves(x: Ints, folded: bool) -> list[tuple[Ints, Ints]]:
+    """Return what the cosines and the sines of all frequencies weigh; if folded, of even ones, then of odd.
+
+    Cells j and n - j share their cosine, and their sine but for its sign. Where the table is folded, so do
+    j and n/2 - j: of even frequencies the cosine, of odd ones the sine, and the others but for their sign.
+    """
+    half, quarter = x.size // 2, x.size // 4
+    mirrored = x[: half if x.size > 1 else None : -1]  # cells n - 1, n - 2, ... above the half
+    even, uneven = x[: half + 1].copy(), x[: half + 1].copy()
+    even[1 : mirrored.size + 1] += mirrored
+    uneven[1 : mirrored.size + 1] -= mirrored
+    uneven[[0, half] if x.size % 2 == 0 else 0] = 0  # whose sines are 0
+    if not folded:
+        return [(even, uneven)]
+    found = []
+    for sign in (1, -1):
+        cosine, sine = even[: quarter + 1].copy(), uneven[: quarter + 1].copy()
+        cosine[:quarter] += sign * even[half:quarter:-1]
+        sine[:quarter] -= sign * uneven[half:quarter:-1]
+        found.append((cosine, sine))
+    return found
 
 
 @kernel
-def _column_sums(cosines: Table, sines: Table, frequencies: int, odd: int) -> Ints:
-    """Add up the weights of cells 0 to n/2; those of the mirror images are the same."""
-    n = cosines.size
-    out = np.zeros(n // 2 + 1, np.int64)
-    for j in range(out.size):
+def _sums(x: Ints, table: Table, first: int, step: int, out: Ints) -> None:
+    """Write the sums of x times the weights of frequencies first, first + step, ....
+
+    The places in the table rise by the frequency, and are looked up turn by turn.
+    """
+    n = table.size
+    for f in range(first, out.size, step):
+        total = np.int64(0)
+        j = 0
         at = 0
-        for f in range(frequencies):
-            out[j] += cosines[at]
-            if 1 <= f <= odd:
-                out[j] += sines[at]
-            at += j
-            if at >= n:
-                at -= n
-    return out
+        while j < x.size:
+            last = min(x.size, j + (n - 1 - at) // max(f, 1) + 1)
+            for i in range(last - j):
+                total += np.int64(table[at + i * f]) * x[j + i]
+            at += (last - j) * f - n
+            j = last
+        out[f] = total
+
+
+@kernel
+def _column_sums(weights: Table, first: int, last: int, out: Ints) -> None:
+    """Add up the weights of cells 0, 1, ... at frequencies from first to last - 1."""
+    n = weights.size
+    for f in range(first, last):
+        j = 0
+        at = 0
+        while j < out.size:
+            end = min(out.size, j + (n - 1 - at) // max(f, 1) + 1)
+            for i in range(end - j):
+                out[j + i] += weights[at + i * f]
+            at += (end - j) * f - n
+            j = end

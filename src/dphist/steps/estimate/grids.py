@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +25,7 @@ from dphist.steps.partition.grids import (
     rows_and_columns,
 )
 from dphist.steps.protocols import Estimated, Rough, Step, variance
-from dphist.uncertainty.models import TreeTotals, Unknown
+from dphist.uncertainty.models import Unknown
 
 if TYPE_CHECKING:
     from dphist.kernels.trees.tree import Tree
@@ -161,17 +161,17 @@ def _fitted(curator: Curator, tree: Tree, order: Ints, ratio: float, share: Frac
     """Measure a tree over the cells in some order."""
     from dphist.kernels.trees import tree as trees
 
-    groups, plain = Groups(Groups.singletons(order.size).starts, frozen(order)), trees.is_plain(tree)
-    found = fitted_tree(
+    groups = Groups(Groups.singletons(order.size).starts, frozen(order))
+    inner = (
+        None if trees.is_plain(tree) else tree.left > 0
+    )  # uneven boxes: it does not follow from their number
+    return fitted_tree(  # nobody keeps the weights, nor the totals
         groups,
         tree,
         tree_totals(curator, groups, tree, trees.level_weights(tree, ratio=ratio), share=share),
         pruned=False,
+        inner=inner,
     )
-    if plain or not isinstance(found.error, TreeTotals):
-        return found
-    # Of uneven boxes the tree does not follow from their number.
-    return replace(found, error=replace(found.error, inner=tree.left > 0))
 
 
 def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:

@@ -233,11 +233,17 @@ def tree_totals(
     return curator.measure_ranges(groups, tree.lo, tree.hi, parts=parts, whole=trees.WHOLE, share=share)
 
 
-def fitted_tree(groups: Groups, tree: trees.Tree, noisy: Noisy, *, pruned: bool) -> Estimated:
-    """Return what noisy totals of a tree's nodes say of every bin: least squares makes them agree."""
+def fitted_tree(
+    groups: Groups, tree: trees.Tree, noisy: Noisy, *, pruned: bool, inner: trees.Flags | None = None
+) -> Estimated:
+    """Return what noisy totals of a tree's nodes say of every bin: least squares makes them agree.
+
+    Args:
+        inner: which nodes have children, of a tree that does not follow from the number of groups.
+    """
     from dphist.kernels.trees import tree as trees
 
-    error = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale))
+    error = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), inner)
     spread, totals = np.asarray(noisy.variance), noisy.values.astype(np.float64)
     del noisy
     return Estimated(groups.means(trees.fitted_over(tree, totals, spread)), error)
