@@ -33,12 +33,12 @@ class Groups:
     order: Ints | None = None
 
     def __post_init__(self) -> None:
-        s = _kept(self.starts)
+        s = kept(self.starts).astype(np.int64, copy=False)
         if s.ndim != 1 or s.size < 2 or s[0] != 0 or not (s[1:] > s[:-1]).all():
             raise UsageError("a partition's starts must increase from 0 to the number of bins.")
         object.__setattr__(self, "starts", frozen(s))
         if self.order is not None:
-            o = _kept(self.order)
+            o = kept(self.order).astype(np.int64, copy=False)
             seen = np.zeros(self.n, dtype=bool)
             if o.shape == (self.n,) and o.min() >= 0 and o.max() < self.n:
                 seen[o] = True
@@ -128,10 +128,10 @@ class Groups:
         return cls(np.array(described["starts"]), described["order"])
 
 
-def _kept(numbers: Ints) -> Ints:
-    """Return numbers that nobody can change: those given, if they are such, or a copy."""
+def kept(numbers: Any) -> Any:
+    """Return whole numbers that nobody can change: those given, if they are such, or a copy."""
     own = isinstance(numbers, np.ndarray) and numbers.base is None and not numbers.flags.writeable
-    return numbers if own and numbers.dtype == np.int64 else np.array(numbers, dtype=np.int64)
+    return numbers if own and numbers.dtype in (np.int32, np.int64) else np.array(numbers, dtype=np.int64)
 
 
 def frozen(array: _Array) -> _Array:

@@ -31,14 +31,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist._common.spent import Spent
 from dphist.domain import Domain, Integers, as_int, curve
-from dphist.domain.groups import Groups
+from dphist.domain.groups import Groups, kept
 from dphist.errors import PrivacyError, UsageError
 from dphist.privacy import gaps, l1, noise, splits
 from dphist.privacy.counts import MAX_COUNT, Counts, SparseCounts
@@ -164,7 +164,7 @@ class Curator:
         given = [np.asarray(a) for a in (lo, hi, parts)]
         if any(a.dtype.kind not in "iu" or a.shape != given[0].shape or a.ndim != 1 for a in given):
             raise UsageError("runs need three integer arrays of one length: lo, hi and parts.")
-        lo, hi, parts = (_kept(a) for a in given)
+        lo, hi, parts = (kept(a) for a in given)
         parts = parts.astype(np.int64, copy=False)
         whole = as_int(whole, "the whole")
         if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
@@ -508,12 +508,6 @@ class Curator:
 
     def __repr__(self) -> str:
         return f"Curator(<{self.domain.n} exact counts, private>, epsilon={self.epsilon})"
-
-
-def _kept(numbers: NDArray[Any]) -> Any:
-    """Return whole numbers that nobody changes any more: those given, if they are such, or a copy."""
-    own = numbers.base is None and not numbers.flags.writeable
-    return numbers if own and numbers.dtype in (np.int32, np.int64) else numbers.astype(np.int64)
 
 
 def _among(some: Ints, cells: Ints) -> NDArray[np.bool_]:

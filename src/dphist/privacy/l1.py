@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,6 @@ Center: TypeAlias = Literal["mean", "median"]
 GRID = 8  # steps per record of the mean cost: fine against the noise, which is at least two records wide
 MOST_INTERVALS = 1 << 16  # bins up to which all intervals are tried; beyond, hours
 _BLOCK = 1 << 22  # noise drawn at a time
-_NARROW = (1 << 31) - 1  # costs up to this have half the memory
 
 # draw(sensitivity, size) returns integer noise around zero for one record, charged before
 Draw: TypeAlias = Callable[[int, int], Ints]
@@ -88,12 +87,9 @@ def noisy_partition(
 
     if candidates == "subtrees":
         return l1_search.dp_subtrees([noisy_costs(size, size) for size in sizes], fanout)
-    table = np.zeros((len(sizes), n), dtype=np.int32)  # one table, filled in place: the memory of 10^7 bins
+    table: Any = np.zeros((len(sizes), n), dtype=np.int32)  # one table, filled in place
     for k, size in enumerate(sizes):
-        found = noisy_costs(size, 1)
-        if table.dtype == np.int32 and (found.min() < -_NARROW or found.max() > _NARROW):
-            table = table.astype(np.int64)
-        table[k, : n - size + 1] = found
+        table = l1_search.with_row(table, k, noisy_costs(size, 1))
     return l1_search.dp_lengths(table, sizes)
 
 

@@ -25,6 +25,16 @@ from dphist.kernels import kernel
 from dphist.kernels.partition.costs import trace
 from dphist.kernels.partition.deviations import Center, Ranks, cost_cap, mean_cost, ranks, row_of_counts
 
+_NARROW = (1 << 31) - 1
+
+
+def with_row(table: Ints | Ranks, k: int, costs: Ints) -> Ints | Ranks:
+    """Return a table of costs with one more row, in 32 digits as long as all of them fit."""
+    if table.dtype == np.int32 and (costs.min() < -_NARROW or costs.max() > _NARROW):
+        table = table.astype(np.int64)
+    table[k, : costs.size] = costs
+    return table
+
 
 def dp_lengths(costs: Ints | Ranks | Sequence[Ints], lengths: Sequence[int]) -> Ints:
     """Return the partition of least total cost into windows of the given lengths: O(n x lengths) time.
