@@ -82,8 +82,13 @@ def compiled_after_rehearsal(plan):
 
 @pytest.mark.parametrize(
     ("workloads", "parts"),
-    [(("points",), (0, "0.05")), (("ranges",), ("0.05",)), (("random:40",), (0,))]
-    + [later(("ranges",), (0,)), later(("random:40",), ("0.05",))],
+    [
+        (("points",), (0, "0.05")),
+        (("ranges",), ("0.05",)),
+        later(("ranges",), (0,)),
+        (("random:40",), (0,)),
+        later(("random:40",), ("0.05",)),
+    ],
 )
 @pytest.mark.parametrize("method", of_each_kind())
 def test_a_rehearsed_release_compiles_nothing(method, workloads, parts):
