@@ -14,7 +14,7 @@ from dphist.errors import DataError
 from dphist.records import Tally, count, count_together
 from dphist.records.engines import duck
 
-ROWS = 2000
+ROWS = 5000
 AGES = Domain((Integers(0, 119),))
 COSTS = Domain((Variable(np.geomspace(1, 1e4, 101)),))  # more edges than are written out as comparisons
 WARDS = Domain((Categories(("A", "B", "C"), other=True, null=True),))
