@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import naive_partitions as naive
 from dphist.errors import UsageError
-from dphist.kernels.partition import changepoints, clusters, deviations, l1_search, segments
+from dphist.kernels.partition import changepoints, clusters, deviations, hulls, l1_search, segments
 
 BIG = 10**12
 
@@ -266,6 +266,29 @@ def test_kd_splits_while_the_variance_is_large():
             assert np.var(h[i:j]) <= threshold * (1 + 1e-9)
     assert clusters.kd_splits(np.array([1, 1, 1, 9, 9, 9, 1, 1]), threshold=2.0).tolist() == [0, 3, 6, 8]
     assert clusters.kd_splits(np.arange(8), threshold=0.3, split="half").tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(("block", "short"), [(1, 1), (2, 3), (4, 1), (64, 256)])
+def test_cuts_found_by_hulls_are_those_of_looking_everywhere(monkeypatch, block, short):
+    monkeypatch.setattr(hulls, "BLOCK", block)
+    monkeypatch.setattr(hulls, "SHORT", short)
+    rng = np.random.default_rng(block)
+    for case in range(60):
+        n = int(rng.integers(1, 40)) if case < 50 else 700
+        spiky = np.where(rng.random(n) < 0.1, rng.integers(0, 10**6, n), 0)
+        tiled = np.resize(rng.integers(0, 50, 7), n)
+        for h in (rng.integers(-9, 9, n), spiky, np.sort(spiky), tiled, np.arange(n) ** 2, np.full(n, 3)):
+            for threshold in (0.0, 0.4, float(np.var(h)) / 7):
+                labels = clusters.kd_grid(h[:, None], threshold=threshold)[:, 0]  # looks at every place
+                expected = [*np.flatnonzero(np.diff(labels, prepend=-1)).tolist(), n]
+                assert clusters.kd_splits(h, threshold=threshold).tolist() == expected
+
+
+def test_numbers_whose_products_do_not_fit_are_cut_place_by_place(monkeypatch):
+    h = np.random.default_rng(3).integers(0, 2**50, 100)
+    assert not hulls.fits(h) and hulls.fits(h >> 35)
+    monkeypatch.setattr(clusters, "_kd_row", None)
+    assert clusters.kd_splits(h, threshold=1.0).size > 2
 
 
 def test_kd_grid_numbers_rectangles():

@@ -380,7 +380,7 @@ _METHODS = (
     _runs("gahp", "AHP's greedy groups of neighbouring bins, nothing sorted.",
         _SORTAKI, lambda d: _along(d, _GREEDY, _MEANS, F("0.5")), time="O(n)", intervals="exact"),
     _runs("dpc", "DPCube's kd-tree groups of neighbours, rough and fresh means weighted.",
-        _SORTAKI, lambda d: _along(d, partition.KdTree(), _WEIGHTED, F("0.9")), time="O(n) per level",
+        _SORTAKI, lambda d: _along(d, partition.KdTree(), _WEIGHTED, F("0.9")), time="near-linear",
         suits=_SHORT, intervals="exact", usual=_LINES),
     _runs("wf-auto", "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
         _SORTAKI, lambda d: _along(d, replace(_BEST_WEIGHTED, penalty="cautious"), _WEIGHTED, F("0.98")),

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
+from dphist.kernels.partition import hulls
 from dphist.kernels.partition.costs import Row, cost, gridded, is_sorted, numbers, penalties
 from dphist.kernels.partition.segments import k_groups_sorted
 
@@ -174,11 +175,64 @@ def kd_splits(h: ArrayLike, *, threshold: float, split: Split = "best") -> Ints:
     """Return DPCube's partition of a row: cut a group in two while its variance exceeds the threshold.
 
     Args:
-        split: "best" cuts where the SSE falls most, "half" in the middle. O(n) per level of the tree.
+        split: "best" cuts where the SSE falls most, "half" in the middle. O(n log n) and some corners of
+            hulls for each cut (`hulls`); numbers so large that products might not fit take O(n) per level.
     """
     x = numbers(h)
-    labels = _kd(*_kd_input(x, (x.size, 1), threshold, split))
-    return np.append(np.flatnonzero(np.diff(labels[:, 0], prepend=-1)), x.size)
+    grid, least, best = _kd_input(x, (x.size, 1), threshold, split)
+    row = grid[:, 0]
+    if not hulls.fits(row):
+        labels = _kd(grid, least, best)
+        return np.append(np.flatnonzero(np.diff(labels[:, 0], prepend=-1)), x.size)
+    sums, squares = np.zeros((2, row.size + 1), np.int64)
+    np.cumsum(row, out=sums[1:])
+    np.cumsum(row * row, out=squares[1:])
+    made = hulls.make_hulls(sums, block=hulls.BLOCK)
+    starts, stack = np.empty(row.size + 1, np.int64), np.empty(row.size + 1, np.int64)
+    k = _kd_row(sums, squares, *made, hulls.BLOCK, hulls.SHORT, least, best, stack, starts)
+    return starts[: k + 1].copy()
+
+
+@kernel
+def _kd_row(
+    sums: Ints,
+    squares: Ints,
+    corners: hulls.Places,
+    begin: Ints,
+    first: Ints,
+    block: int,
+    short: int,
+    threshold: float,
+    best: bool,
+    stack: Ints,
+    starts: Ints,
+) -> int:
+    """Write where the groups of a row begin, and, last, its length; return how many there are.
+
+    ``stack`` holds the ends of the parts that are to be looked at, the first of them on top.
+    """
+    stack[0] = sums.size - 1
+    top, groups, a = 0, 0, 0
+    while top >= 0:
+        b = stack[top]
+        m, total = b - a, sums[b] - sums[a]
+        whole = total // m  # the mean, in two parts, so that differences are exact
+        rest = total - whole * m
+        part = np.float64(rest) / m
+        about = squares[b] - squares[a] - whole * (2 * total - whole * m)  # squares about the whole part
+        if m == 1 or np.float64(about) - rest * part <= threshold * m:
+            starts[groups] = a
+            groups += 1
+            a = b
+            top -= 1
+            continue
+        at = (a + b) // 2
+        if best:
+            at = hulls.best_cut(sums, corners, begin, first, block, short, a, b, whole, part)
+        top += 1
+        stack[top] = at
+    starts[groups] = sums.size - 1
+    return groups
 
 
 def kd_grid(h: ArrayLike, *, threshold: float, split: Split = "best") -> Ints:
