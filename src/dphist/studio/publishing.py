@@ -27,6 +27,7 @@ from dphist.studio.serve import PUBLICATION
 from dphist.studio.service import Asked
 
 _AFTER = "Type it as it is shown: nothing was charged."
+_NOTHING = "Nothing was charged."
 
 
 class Job:
@@ -74,7 +75,7 @@ class Publishing:
             "left": exact(left),
             "left_after": None if after is None or after < 0 else exact(after),
             "allowed": all(check["ok"] for check in checks),
-            "reason": next((check["message"] for check in checks if not check["ok"]), None),
+            "reason": next((_uncharged(check["message"]) for check in checks if not check["ok"]), None),
             "most": exact(left),
             "phrase": _phrase(publication),
             "folder": self.places.name(_target(made)),
@@ -336,6 +337,11 @@ def _words(standing: Standing) -> str:
         "finishable": f"{paid}, but the release was not finished. It is drawn and whole, and only needs its "
         "name: it can be finished without a new charge.",
     }.get(standing.state, f"{paid}, but {once.NOT_HERE} It can be published again as a new charge.")
+
+
+def _uncharged(message: str) -> str:
+    """Return why something is refused, with the assurance that it cost nothing."""
+    return message if message.endswith(_NOTHING) else f"{message} {_NOTHING}"
 
 
 def _phrase(publication: Publication) -> str:
