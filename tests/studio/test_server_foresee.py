@@ -135,6 +135,15 @@ class TestNumbers:
         for other in ({"records": 6000}, {"level": 0.9}, {"histogram": "kinds"}, {"shape": {}}):
             assert page.lines("foresee", ASKED | other, sequence=3)[-1]["part"] == "failed"
 
+    def test_of_many_answers_the_latest_are_kept(self, page, monkeypatch):
+        kept, turn = page.studio.foreseeing._told, itertools.count(1)
+        for most, left in ((1 << 25, 2), (1, 1)):
+            monkeypatch.setattr(foreseeing, "_MOST_KEPT", most)
+            for level in (0.9, 0.8):
+                assert page.lines("foresee", ASKED, level=level, sequence=next(turn))[-1]["part"] == "end"
+            assert len(kept) == left
+            kept.clear()
+
     def test_what_auto_chose_is_not_simulated_under_both_names(self, monkeypatch):
         domain, queries = library.Domain((library.Integers(0, 15),)), make_workload("points", (16,))
         auto = make_pipeline("auto", domain, queries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -24,14 +25,14 @@ from dphist.planning.preview import Pattern, Preview, pattern
 from dphist.planning.publication import Publication
 from dphist.release import Release
 from dphist.release.words import chance_after, guess_in_words, times_in_hundred, unit_word
-from dphist.studio.answers import MOST_DRAWN, MOST_EDGES, exact, number, numbers
-from dphist.studio.guard import MOST_VALUES, Refusal
+from dphist.studio.answers import MOST_DRAWN, exact, number, numbers
+from dphist.studio.guard import MOST_VALUES, Refusal, to_json
 from dphist.studio.ledgers import Ledgers
 from dphist.studio.plans import Checked, Plans, workload_name
 from dphist.studio.releases import Releases, level_in, whole
 from dphist.studio.service import Asked
 
-_TABS, _KEPT = 64, 16
+_TABS, _KEPT, _MOST_KEPT = 64, 16, 1 << 25  # tabs, answers, and bytes of these
 RECORDS = 10_000  # that a page guesses until it is told better
 _CLEARLY = 0.97  # times the plan's error: what is below it is clearly less
 _NEAR = 7  # methods of least error that have a whole curve; of the others its ends are enough
@@ -108,7 +109,7 @@ class Foreseeing:
         self.plans, self.releases, self.ledgers = plans, releases, ledgers
         self.turns = Turns()
         self._kept: OrderedDict[tuple[Any, ...], Foresight] = OrderedDict()
-        self._told: OrderedDict[tuple[Any, ...], list[dict[str, Any]]] = OrderedDict()
+        self._told: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._lock = Lock()
 
     def ahead(self, made: Checked) -> None:
@@ -219,14 +220,16 @@ class Foreseeing:
         with self._lock:
             told = self._told.get(key)
         if told is not None:
-            yield from (part | asked.about if part["part"] == "error" else part for part in told)
+            yield from (part | asked.about if part["part"] == "error" else part for part in json.loads(told))
             return
-        told = []
+        parts = []
         for part in self._foreseen(asked):
-            told += [part] if part["part"] != "progress" else []
+            parts += [part] if part["part"] != "progress" else []
             yield part
-        if asked.plan.domain.n <= MOST_EDGES:
-            self._keep(self._told, key, told)
+        self._keep(self._told, key, to_json(parts))
+        with self._lock:
+            while len(self._told) > 1 and sum(map(len, self._told.values())) > _MOST_KEPT:
+                self._told.popitem(last=False)
 
     def _foreseen(self, asked: Question) -> Iterator[dict[str, Any]]:
         plan, level, about = asked.plan, asked.level, asked.about
