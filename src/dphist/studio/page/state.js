@@ -38,14 +38,14 @@ const took = answer => {
   if (!names.includes(S.hist)) S.hist = names[0] || null;
   keep();
 };
-const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; };
+const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; redraw(); };
 export const openPlan = (path, isTold) => attempt(async () => {
   const answer = await post('plan/open', { path });
   assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
   if (!isTold) await loadSession(); // which told of the plan of the start
-  loadColumns().then(redraw); // the plan can be read without them
+  setTimeout(loadColumns, 40); // the plan is drawn first, and can be read without them
   return true;
 });
 export const newPlan = async (data, table) => {
@@ -54,7 +54,7 @@ export const newPlan = async (data, table) => {
   await loadColumns();
   await recheck();
 };
-export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => assign(plan, { data, table }), 0); await loadColumns(); redraw(); };
+export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => assign(plan, { data, table }), 0); await loadColumns(); };
 export const restore = async () => { // after a reload, the draft of this tab
   const kept = JSON.parse(sessionStorage.getItem('dphist-draft'));
   if (!kept?.plan) return false;
