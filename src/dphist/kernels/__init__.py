@@ -31,7 +31,7 @@ def kernel(function: _Function) -> _Function:
     from numba import njit
 
     _listen()
-    loop: Any = njit(nogil=True)(function)
+    loop: Any = cast(Any, njit)(nogil=True, no_cfunc_wrapper=True)(function)  # nobody calls them from C
     with suppress(RuntimeError, OSError):  # no writable folder was found
         loop._cache = _forgiving_cache()(function)  # noqa: SLF001 - as numba's own `enable_caching` does
     LOOPS.append(loop)

@@ -25,13 +25,15 @@ def greedy(h: ArrayLike, *, beta: float, a: float, b: float) -> Ints:
     x = numbers(h)
     beta, a, b = penalties(beta, a, b)
     fine, unit = gridded(x)
-    return _greedy(fine, beta / unit**2, a / unit**2, b)
+    starts = np.zeros(fine.size + 1, np.int64)
+    k = _greedy(fine, beta / unit**2, a / unit**2, b, starts)
+    return starts[: k + 1].copy()
 
 
 @kernel
-def _greedy(x: Ints, beta: float, a: float, b: float) -> Ints:
+def _greedy(x: Ints, beta: float, a: float, b: float, starts: Ints) -> int:
+    """Write where the groups begin, over zeros, and, last, n; return how many there are."""
     n = x.size
-    starts = np.zeros(n + 1, np.int64)
     k = 1
     size = 1
     total = np.int64(0)  # of the open group, measured from x[0]
@@ -49,7 +51,7 @@ def _greedy(x: Ints, beta: float, a: float, b: float) -> Ints:
             size = 1
             total = y
     starts[k] = n
-    return starts[: k + 1].copy()
+    return k
 
 
 def ahp_greedy(h: ArrayLike, *, a: float) -> Ints:
@@ -67,13 +69,18 @@ def ahp_greedy(h: ArrayLike, *, a: float) -> Ints:
     return _ahp_greedy(fine, a / unit**2, is_sorted(fine))
 
 
-@kernel
 def _ahp_greedy(x: Ints, a: float, ordered: bool) -> Ints:
+    """Return the clusters, by jumps on sorted numbers, else by the paper's walk."""
+    sums, starts = np.zeros((2, x.size + 1), np.int64)
+    np.cumsum(x - x[0], out=sums[1:])
+    k = _walk(x, sums, a, ordered, starts)
+    return starts[: k + 1].copy()
+
+
+@kernel
+def _walk(x: Ints, sums: Ints, a: float, ordered: bool, starts: Ints) -> int:
+    """Write where the clusters begin, over zeros, and, last, n; return how many there are."""
     n = x.size
-    sums = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        sums[i + 1] = sums[i] + (x[i] - x[0])
-    starts = np.zeros(n + 1, np.int64)
     k = 1
     for j in range(1, n):
         size = j - starts[k - 1]
@@ -90,7 +97,7 @@ def _ahp_greedy(x: Ints, a: float, ordered: bool) -> Ints:
             starts[k] = j
             k += 1
     starts[k] = n
-    return starts[: k + 1].copy()
+    return k
 
 
 @kernel
@@ -298,7 +305,8 @@ def _kd(x: Ints, threshold: float, best: bool) -> Ints:
                 if count == 1:
                     continue
                 width = cells // count
-                lines[:count] = 0
+                for i in range(count):
+                    lines[i] = 0
                 for r in range(r0, r1):
                     for c in range(c0, c1):
                         lines[r - r0 if axis == 0 else c - c0] += x[r, c] - whole

@@ -20,7 +20,7 @@ import math
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
@@ -78,28 +78,52 @@ def _solve_sorted(x: Row, beta: float, a: float, b: float) -> Ints:
     return _least_cuts(fine, math.ceil(band / unit) + 1, int(room / 2), beta, a, b)
 
 
-@kernel
 def _least_cuts(h: Ints, band: int, bits: int, beta: float, a: float, b: float) -> Ints:
-    """Return the start of the last group of the best partition of h[:j], for j = 0..n.
+    """Return the start of the last group of the best partition of h[:j], for j = 0..n."""
+    n = h.size
+    one, two, first, back = np.zeros((4, n + 1), np.int64)
+    hh, hl, ll = np.zeros((3, n + 1 if bits else 1), np.int64)
+    best = np.full(n + 1, np.inf)
+    _add_up(h, bits, one, two, hh, hl, ll)
+    left, right, halved = np.zeros(70, np.int64), np.zeros(70, np.int64), np.zeros(70, np.bool_)
+    _search(h, band, bits, beta, a, b, one, two, hh, hl, ll, first, left, right, halved, best, back)
+    return back
+
+
+@kernel
+def _search(
+    h: Ints,
+    band: int,
+    bits: int,
+    beta: float,
+    a: float,
+    b: float,
+    one: Ints,
+    two: Ints,
+    hh: Ints,
+    hl: Ints,
+    ll: Ints,
+    first: Ints,
+    left: Ints,
+    right: Ints,
+    halved: NDArray[np.bool_],
+    best: Floats,
+    back: Ints,
+) -> None:
+    """Write the least costs of h[:j], over infinities, and the starts of their last groups, over zeros.
 
     Divide and conquer on the ends (l, r]: the best start for the middle lies between those of l and of r, and
-    starts in (l, m] are offered to r once they are final. Each level looks at each start once.
+    starts in (l, m] are offered to r once they are final. Each level looks at each start once. ``first`` gets
+    the first start inside the band of each end; the three after it are stacks.
     """
     n = h.size
-    one, two, hh, hl, ll = _prefix_sums(h, bits)
-    first = np.zeros(n + 1, np.int64)  # the first start inside the band
     i = 0
     for j in range(1, n + 1):
         # Unsigned, because the numbers may be further apart than an int64 holds.
         while np.uint64(h[j - 1]) - np.uint64(h[i]) > np.uint64(band):
             i += 1
         first[j] = i
-    best = np.full(n + 1, np.inf)
-    back = np.zeros(n + 1, np.int64)
     best[0] = 0.0
-    left = np.zeros(70, np.int64)
-    right = np.zeros(70, np.int64)
-    halved = np.zeros(70, np.bool_)
     right[0] = n
     top = 0
     lo, hi, j = first[n], first[0], n  # start 0 is offered to the last end, if it is in its band
@@ -111,7 +135,7 @@ def _least_cuts(h: Ints, band: int, bits: int, beta: float, a: float, b: float) 
         while top >= 0 and right[top] - left[top] == 1:
             top -= 1
         if top < 0:
-            return back
+            return
         size = left[top]
         r = right[top]
         m = (size + r) // 2
@@ -132,13 +156,9 @@ def _least_cuts(h: Ints, band: int, bits: int, beta: float, a: float, b: float) 
 
 
 @kernel
-def _prefix_sums(h: Ints, bits: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return prefix sums modulo 2^64 of h, h^2; with bits, of h, H, H^2, HL, L^2 where h = H 2^bits + L."""
-    n = h.size
-    wide = n + 1 if bits else 1
-    one, two = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
-    hh, hl, ll = np.zeros(wide, np.int64), np.zeros(wide, np.int64), np.zeros(wide, np.int64)
-    for k in range(n):
+def _add_up(h: Ints, bits: int, one: Ints, two: Ints, hh: Ints, hl: Ints, ll: Ints) -> None:
+    """Write prefix sums modulo 2^64 of h, h^2; with bits, of h, H, H^2, HL, L^2 where h = H 2^bits + L."""
+    for k in range(h.size):
         x = h[k]
         one[k + 1] = one[k] + x
         if bits == 0:
@@ -150,7 +170,6 @@ def _prefix_sums(h: Ints, bits: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
             hh[k + 1] = hh[k] + high * high
             hl[k + 1] = hl[k] + high * low
             ll[k + 1] = ll[k] + low * low
-    return one, two, hh, hl, ll
 
 
 # The two offers are functions of their own, with every array an argument: one function with a branch, a table

@@ -70,14 +70,15 @@ def _fold(x: Ints) -> Ints:
 
 def _unfold(y: Floats) -> Floats:
     tree = make_tree(y.shape[0], 2)
-    return _descend(tree.left, y)[tree.leaf]
+    z = np.empty((tree.size, y.shape[1]))
+    z[0] = y[0]
+    _descend(tree.left, y, z)
+    return np.asarray(z[tree.leaf])
 
 
 @kernel
-def _descend(left: Nodes, y: Floats) -> Floats:
+def _descend(left: Nodes, y: Floats, z: Floats) -> None:
     """Give every node its total, from the root down; row 1 + i of y is the i-th inner node's difference."""
-    z = np.empty((left.size, y.shape[1]))
-    z[0] = y[0]
     row = 0
     for q in range(left.size):
         if left[q] > 0:
@@ -85,7 +86,6 @@ def _descend(left: Nodes, y: Floats) -> Floats:
             for c in range(y.shape[1]):
                 z[left[q], c] = (z[q, c] + y[row, c]) / 2.0
                 z[left[q] + 1, c] = (z[q, c] - y[row, c]) / 2.0
-    return z
 
 
 @kernel

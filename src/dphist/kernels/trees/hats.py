@@ -227,16 +227,16 @@ def _weigh(
 
 def column_sums(hats: HatShape) -> Ints:
     """Return the sum of |weights| of each bin over all queries, added up from the weights themselves."""
-    return _column_sums(hats.bins, hats.first, hats.offset, hats.weights)
+    sums = np.abs(hats.bins)
+    _add_columns(hats.first, hats.offset, hats.weights, sums)
+    return sums
 
 
 @kernel
-def _column_sums(bins: Ints, first: Ints, offset: Ints, weights: Weights) -> Ints:
-    sums = np.abs(bins)
+def _add_columns(first: Ints, offset: Ints, weights: Weights, sums: Ints) -> None:
     for h in range(first.size):
         for i in range(offset[h], offset[h + 1]):
             sums[first[h] + i - offset[h]] += abs(weights[i])
-    return sums
 
 
 def sides_of(rows: int, columns: int, queries: str) -> tuple[HatShape, ...]:

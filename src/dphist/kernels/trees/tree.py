@@ -258,7 +258,7 @@ def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: in
     for _ in range(64):
         for at in range(0, w.size, _BLOCK):
             parts[at : at + _BLOCK] = np.minimum(np.floor(w[at : at + _BLOCK] * factor), whole)
-        worst = _worst_sum(parts, lo, hi, k)
+        worst = _worst_sum(parts, lo, hi, np.zeros(k + 1, np.int64))
         if worst <= whole:
             return parts
         factor *= whole / worst * (1.0 - 2.0**-50)
@@ -268,14 +268,14 @@ def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: in
 
 
 @kernel
-def _worst_sum(parts: Ints, lo: Nodes, hi: Nodes, k: int) -> int:
-    change = np.zeros(k + 1, np.int64)
+def _worst_sum(parts: Ints, lo: Nodes, hi: Nodes, change: Ints) -> int:
+    """Return the largest sum over a group; ``change`` is 0 at first, for all groups and one more."""
     for q in range(parts.size):
         change[lo[q]] += parts[q]
         change[hi[q]] -= parts[q]
     worst = np.int64(0)
     total = np.int64(0)
-    for i in range(k):
+    for i in range(change.size - 1):
         total += change[i]
         worst = max(worst, total)
     return int(worst)
