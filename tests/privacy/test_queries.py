@@ -231,6 +231,34 @@ def test_what_lies_inside_a_query_is_checked_too():
     assert kept == []
 
 
+def test_numbers_of_a_type_of_their_own_are_copied_and_see_no_count():
+    seen = []
+
+    class Spy(np.ndarray):
+        def __array_ufunc__(self, ufunc, method, *inputs, **options):
+            seen.append(method)
+            plain = [i.view(np.ndarray) if isinstance(i, Spy) else i for i in inputs]
+            return getattr(ufunc, method)(*plain, **options)
+
+        def astype(self, *args, **options):
+            return self
+
+    def spying(numbers):
+        made = Spy((len(numbers),), np.int64)
+        made[:] = numbers
+        made.flags.writeable = False
+        return made
+
+    groups = Groups(spying([0, 2, 3]), spying([2, 0, 1]))
+    assert type(groups.starts) is np.ndarray and type(groups.order) is np.ndarray
+    seen.clear()
+    door = curator([1, 2, 3])
+    runs = [spying(a) for a in ([0, 1], [1, 2], [1, 1])]
+    door.measure_ranges(groups, *runs[:2], parts=runs[2], whole=1, share=ONE / 2)
+    door.measure(groups, share=ONE / 2)
+    assert seen == []
+
+
 def test_a_query_swapped_inside_another_is_refused_at_the_door():
     kept = []
     door = curator([1, 2, 3])

@@ -129,8 +129,11 @@ class Groups:
 
 
 def kept(numbers: Any) -> Any:
-    """Return whole numbers that nobody can change: those given, if they are such, or a copy."""
-    own = isinstance(numbers, np.ndarray) and numbers.base is None and not numbers.flags.writeable
+    """Return whole numbers that nobody changes by accident: those given, if they are read-only, or a copy.
+
+    An array of a type of its own is copied too: it could look on while exact counts are added up by it.
+    """
+    own = type(numbers) is np.ndarray and numbers.base is None and not numbers.flags.writeable
     return numbers if own and numbers.dtype in (np.int32, np.int64) else np.array(numbers, dtype=np.int64)
 
 
