@@ -104,6 +104,16 @@ def test_a_rehearsed_release_compiles_nothing_of_any_size(method):
         assert compiled_after_rehearsal(plan) == set(), plan
 
 
+@pytest.mark.parametrize("method", ["hats", "dawa3"])
+@pytest.mark.parametrize(
+    ("shape", "queries"), [((60, 64), 40), ((60, 64), 3), ((1, 1100), 40), ((1100, 2), 40)]
+)
+def test_rectangles_measured_by_triangles_of_both_sides_compile_nothing_either(method, shape, queries):
+    domain = Domain(tuple(Integers(1, n) for n in shape))
+    plan = dphist.Plan(bins=domain, epsilon=1, method=method, workload=f"rectangles:{queries}")
+    assert compiled_after_rehearsal(plan) == set()
+
+
 @pytest.mark.parametrize("method", ["dawa", "dawa2", "wf-auto"])
 def test_thousands_of_distinct_counts_compile_nothing_either(method):
     plan = dphist.Plan(bins=1 << 12, range=(0, 1), epsilon="0.1", method=method)

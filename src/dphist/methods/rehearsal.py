@@ -15,13 +15,16 @@ import numpy as np
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Ints
 from dphist.domain.workload import Ranges, RangesOfLength, Rectangles, Workload
+from dphist.kernels.trees.hat_rules import LEAST
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.sparse import SparsePipeline
 from dphist.privacy.counts import Counts, SparseCounts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
+from dphist.steps.estimate import AveragedTree, Hats
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
+_LONG = LEAST["all-ranges"][0]  # a side of so many rows or columns has triangles of its own
 _MOST_QUERIES = 64
 _MOST_REMEMBERED = 1024
 _rehearsed: set[object] = set()
@@ -42,9 +45,11 @@ def rehearse(
     shapes = {usual, tuple(map(min, domain.shape, usual))}
     if len(domain.axes) == 2 and len({*domain.shape}) == 2:  # uneven boxes take other ways than squares
         shapes.add(tuple(map(min, domain.shape, (_SIDE - 2, _SIDE - 1))))
-    for shape in sorted(shapes):
+    cases = [(shape, resized(workload, shape)) for shape in sorted(shapes)]
+    if isinstance(pipeline.estimate, Hats | AveragedTree) and isinstance(workload, Rectangles):
+        cases += _with_long_sides(domain)
+    for shape, asked in cases:
         small = Domain(tuple(Integers(0, n - 1) for n in shape))
-        asked = resized(workload, shape)
         key = (repr(pipeline), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
         if key in _rehearsed:
             continue
@@ -55,6 +60,20 @@ def rehearse(
                 raise
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
+
+
+def _with_long_sides(domain: Domain) -> list[tuple[tuple[int, ...], Workload]]:
+    """Return a grid whose sides are measured by triangles, if those of the domain may be, and queries for it.
+
+    Of all rectangles, triangles gain most with the whole grid. One query is for a single cell: single cells
+    have loops of their own, as have queries that are looked up together, being many.
+    """
+    if max(domain.shape) < _LONG:
+        return []
+    rows, columns = (min(n, _LONG) for n in domain.shape)
+    first = np.zeros(_MOST_QUERIES, dtype=np.int64)
+    ends = [np.append(first[1:] + n, 1) for n in (rows, columns)]
+    return [((rows, columns), Rectangles((rows, columns), first, ends[0], first, ends[1]))]
 
 
 def _remember(key: object) -> None:

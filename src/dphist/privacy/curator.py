@@ -465,8 +465,8 @@ class Curator:
             raise UsageError("to split takes a grid, and a partition of the bins of its first axis.")
         many = rows.k if summed else rows.n
         purpose = f"{many:,} disjoint groups, each" if many > 1 else "one group"
-        order = None if rows.order is None else rows.order.copy()
-        rows = Groups(rows.starts.copy(), order)  # copies: what is read later is a partition still
+        # Copies: what is read later is a partition still.
+        rows = Groups(rows.starts.copy(), None if rows.order is None else rows.order.copy())
         charges = self.__charge.each(share, rows.k, purpose)
         share = exact_share(share)
         self.__spent.append(Spent(purpose, share, self.epsilon * share))

@@ -188,8 +188,9 @@ def kd_splits(h: ArrayLike, *, threshold: float, split: Split = "best") -> Ints:
     x = numbers(h)
     grid, least, best = _kd_input(x, (x.size, 1), threshold, split)
     row = grid[:, 0]
-    if not hulls.fits(row):
-        labels = _kd(grid, least, best)
+    fits = hulls.fits(row)
+    labels = _kd(grid[:1] if fits else grid, least, best)  # compiled in a rehearsal, whatever numbers follow
+    if not fits:
         return np.append(np.flatnonzero(np.diff(labels[:, 0], prepend=-1)), x.size)
     sums, squares = np.zeros((2, row.size + 1), np.int64)
     np.cumsum(row, out=sums[1:])

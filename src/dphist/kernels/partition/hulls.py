@@ -51,11 +51,13 @@ def make_hulls(sums: Ints, *, block: int) -> Hulls:
     corners, begin = np.empty(2 * many * block, np.int32), np.zeros(2 * many + 1, np.int64)
     _base_hulls(sums, block, corners, begin)
     found, begins, first = [corners[: begin[-1]].copy()], [begin], [0, many]
-    while many > 1:
+    while True:
         many //= 2
         below, ends = found[-1], begins[-1]
         corners, begin = np.empty(below.size, np.int32), np.zeros(2 * many + 1, np.int64)
-        _joined_hulls(sums, below, ends, corners, begin)
+        _joined_hulls(sums, below, ends, corners, begin)  # of no block too, so that a rehearsal compiles it
+        if many == 0:
+            break
         found.append(corners[: begin[-1]].copy())
         begins.append(begin)
         first.append(first[-1] + many)
