@@ -93,7 +93,8 @@ def test_every_cell_of_a_shifted_grid_has_its_place():
             order = np.arange(shape[0] * shape[1])[order]
             assert sorted(order) == list(range(shape[0] * shape[1]))
             assert (np.diff(keys) > 0).all()
-            assert [naive.places(order.size, shape, tree)[i] for i in order] == list(keys)
+            places = naive.places(order.size, shape, tree)
+            assert [places[i] for i in order] == list(keys)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 1000, 5000])

@@ -79,7 +79,7 @@ RAW = {
     "whole numbers close together": RNG.integers(-30, 60, (50, 7)).astype(float),
     "whole numbers of fewer bytes": RNG.integers(-30, 60, (50, 7)).astype(np.int16),
     "whole numbers two bytes apart": RNG.integers(-300, 600, (900, 7)).astype(np.int32),
-    "all that two bytes hold": np.linspace(-32768, 32767, 7 * 40_000).reshape(-1, 7).round().astype(np.int16),
+    "all that two bytes hold": np.resize(np.arange(-32768, 32768), (9363, 7)).astype(np.int16),
     "whole numbers far apart": RNG.integers(-(2**52), 2**52, (50, 7)),
     "sixteenths": np.round(RNG.normal(0, 9, (700, 7)) * 16) / 16,
     "fractions": RNG.normal(0, 9, (50, 7)),
