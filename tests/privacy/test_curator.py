@@ -106,6 +106,22 @@ def test_runs_are_refused_exactly_when_some_group_would_be_charged_more_than_the
         assert door.spent == ()
 
 
+@pytest.mark.parametrize("place", [0, (1 << 15) - 1, 1 << 15, (1 << 16) + 2])
+def test_of_very_many_runs_each_counts_wherever_it_stands(place):
+    many = (1 << 16) + 3
+    groups, lo = Groups.singletons(many), np.arange(many)
+    lo[-1] = place  # once more
+    parts = np.full(many, 2)
+    door = curator(np.arange(many), epsilon=10**9)
+    if place < many - 1:
+        with pytest.raises(PrivacyError, match="4 parts of 3"):
+            door.measure_ranges(groups, lo, lo + 1, parts=parts, whole=3, share=ONE)
+        assert door.spent == ()
+        parts[place] = 1
+    told = door.measure_ranges(groups, lo, lo + 1, parts=parts, whole=3, share=ONE)
+    assert told.values.tolist() == lo.tolist()
+
+
 @pytest.mark.parametrize(
     ("lo", "hi", "parts", "whole"),
     [

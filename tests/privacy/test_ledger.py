@@ -1083,12 +1083,14 @@ def test_an_error_that_cannot_be_undone_wastes_budget_and_no_more(full, monkeypa
     def broken(*args):
         raise OSError(errno.EIO, "injected")
 
+    begun = module.charges_begun()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken)
         patch.setattr(os, "ftruncate", broken)
         with pytest.raises(LedgerError, match="Nothing was drawn"):
             full.charge("1/100", **HOW)
     assert full.spent("default") == 1 + Fraction(1, 100)
+    assert module.charges_begun() == begun + 1, "nobody may say that nothing was charged"
     full.charge("1/100", **HOW)
     assert Ledger.open(full.path).spent("default") == 1 + Fraction(2, 100)
 

@@ -165,6 +165,19 @@ def test_hats_of_both_sides_answer_the_largest_counts_and_a_record_moves_them_no
     )
 
 
+def test_hats_of_both_sides_are_cut_off_and_never_wrap_around() -> None:
+    sides = sides_of(30, 26, "all-ranges")
+    dense = [np.zeros((side.size, side.n), dtype=object) for side in sides]
+    for made, side in zip(dense, sides, strict=True):
+        made[range(side.n), range(side.n)] = side.bins.tolist()
+        for h, (first, at, end) in enumerate(zip(side.first, side.offset, side.offset[1:], strict=False)):
+            made[side.n + h, first : first + end - at] = side.weights[at:end].tolist()
+    for digits in (30, 34, 40, 41, 45, 50, 53):  # the sums of some of them fit, weighted or not
+        x = np.random.default_rng(digits).integers((1 << digits) - 9, (1 << digits) + 1, (30, 26))
+        exact = dense[0].dot(x.astype(object)).dot(dense[1].T).ravel()
+        assert Hats(780, "all-ranges", 26)(x.ravel()).tolist() == [min(v, 1 << 61) for v in exact]
+
+
 def test_noise_at_the_ends_of_what_a_release_may_ask_fits_beside_the_largest_answers() -> None:
     # 2^61 is where answers are cut off: noise is below 64 scales but with a chance of 10^-27.
     assert (1 << 61) + 64 * int(noise.MAX_SCALE) < 1 << 62

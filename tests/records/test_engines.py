@@ -518,7 +518,9 @@ def test_endless_times_stop_no_fine_count(server):
     import psycopg
 
     with psycopg.connect(server.url(), autocommit=True) as connection:
-        moments = ", ".join(f"('{m}'::timestamp)" for m in ("infinity", "-infinity", "2024-03-01 12:00:00.5"))
+        # The last moments that the server knows are beyond 2^63 microseconds.
+        far = ("infinity", "-infinity", "294276-12-31 23:59:59", "4713-01-01 00:00:00 BC")
+        moments = ", ".join(f"('{m}'::timestamp)" for m in (*far, "2024-03-01 12:00:00.5"))
         connection.execute(f"CREATE TABLE endless AS SELECT t, t::date AS d FROM (VALUES {moments}) AS v(t)")
     for column, found in (("t", [1999]), ("d", [])):
         bins, _ = count(server.url(), Domain((FINE_AXES[0],)), columns=column, table="endless").held()

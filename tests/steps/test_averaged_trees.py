@@ -103,6 +103,8 @@ class TestAverages:
         x[3:9, 4:11] = 300
         groups, found, _ = values(x, spec="rectangles:50")
         assert groups.order is not None and found.values.shape == (400,) and (found.values >= 0).all()
+        groups, found, _ = values(np.zeros((48, 40), dtype=np.int64), spec="rectangles:50")
+        assert not groups.are_singletons and isinstance(found.error, TreeTotals), "groups that were paid for"
 
     def test_the_cells_of_small_grids_have_noise_each_if_there_are_many_records(self):
         x = np.random.default_rng(4).integers(0, 60, (20, 15))
