@@ -181,6 +181,8 @@ class Curator:
         worst = int(np.cumsum(change, out=change).max())
         if worst > whole:
             raise PrivacyError(f"the runs over one group take {worst} parts of {whole}: more than all.")
+        change[0], prefix = 0, change
+        np.cumsum(self.__counts.totals(groups), out=prefix[1:])
         draws, scales = noise.laplace_each(
             self.__take(share, f"totals of {int((parts > 0).sum())} runs of groups"),
             sensitivity=self.sensitivity,
@@ -188,8 +190,6 @@ class Curator:
             whole=whole,
             source=self.__source,
         )
-        change[0], prefix = 0, change
-        np.cumsum(self.__counts.totals(groups), out=prefix[1:])
         for some in blocks:
             draws[some] += np.where(parts[some] > 0, prefix[hi[some]] - prefix[lo[some]], 0)
         return Noisy(draws, scales)

@@ -23,7 +23,7 @@ from dphist.kernels import kernel
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.int8]
 Nodes = NDArray[np.int32]  # numbers of nodes or groups: of at most 2^27 bins there are fewer than 2^28 nodes
-_BLOCK = 1 << 15  # nodes whose parts are rounded together
+_BLOCK = 1 << 15  # nodes that are looked at together: what is made of them is small
 WHOLE = 1 << 32  # parts of a budget; the rounding of a part is far below any noise
 
 
@@ -295,9 +295,10 @@ def least_squares(tree: Tree, y: ArrayLike, variance: ArrayLike) -> Floats:
 def fitted_over(tree: Tree, y: Floats, variance: Floats) -> Floats:
     """Return what `least_squares` does, for numbers that nobody needs any more: they are overwritten."""
     var = node_variances(tree, variance)
-    if y.shape != (tree.size,) or not (np.isfinite(y).all() or (np.isfinite(y) | np.isinf(var)).all()):
+    blocks = [slice(at, at + _BLOCK) for at in range(0, tree.size, _BLOCK)]
+    if y.shape != (tree.size,) or not all((np.isfinite(y[b]) | np.isinf(var[b])).all() for b in blocks):
         raise UsageError(f"least squares needs a finite noisy total at each of the {tree.size} nodes.")
-    open_leaves = bool((np.isinf(var) & (tree.left == 0)).any())
+    open_leaves = any((np.isinf(var[b]) & (tree.left[b] == 0)).any() for b in blocks)
     x, free = np.empty(tree.k), np.zeros(tree.size if open_leaves else 0)
     _fit(tree.left, tree.lo, y, var, free, x)
     return x

@@ -224,7 +224,9 @@ def tree_totals(
     from dphist.kernels.trees import tree as trees
 
     # A node with so little of the budget would be noise alone, and wider than the sampler draws.
-    weights = np.where(weights < curator.scale(share) / WIDEST_SCALE, 0.0, weights)  # a power of two: exact
+    least = curator.scale(share) / WIDEST_SCALE
+    if ((weights > 0) & (weights < least)).any():
+        weights = np.where(weights < least, 0.0, weights)
     parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
     del weights
     if not parts.any():
