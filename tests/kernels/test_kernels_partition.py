@@ -548,3 +548,16 @@ def test_lists_of_all_bins_are_those_of_entering_each():
         for j in range(1, n + 1):
             l1_search.enter(j, rank, entry, lists)
         assert l1_search.full_lists(rank, distinct).tolist() == lists.tolist()
+
+
+def test_costs_of_runs_with_empty_bins_are_distances_from_their_medians():
+    rng = np.random.default_rng(23)
+    for _ in range(200):
+        sizes = rng.integers(1, 9, int(rng.integers(1, 8)))
+        held = rng.integers(0, sizes + 1)
+        x, last = rng.integers(1, 20, max(int(held.sum()), 1)), np.cumsum(held)
+        sums = np.concatenate(([0], np.cumsum(x)))
+        found = deviations.run_costs(x, sums, last - held, last, sizes)
+        for cost, size, many, end in zip(found, sizes, held, last, strict=True):
+            run = np.concatenate((np.zeros(size - many, int), x[end - many : end]))
+            assert cost == naive.median_cost(run)
