@@ -100,10 +100,12 @@ def test_its_plan_is_a_file_from_which_the_shell_would_do_the_same(page, here):
 
 def test_the_second_axis_and_the_conditions_of_a_histogram_are_its_own(page, here):
     one = {"column": "kind", "categories": ["a"], "y_column": "age", "y_bins": 3, "where": "kind = 'a'"}
+    one["timezone"] = "Europe/Berlin"  # in which conditions are evaluated
     asked = ASKED | {"plan": PLAN | {"histograms": {"ages": one}}, "axis": "y_"}
     page.ask("bounds", ready(page, asked)[0])
     plan = Publication.load(here / "range-of-age.toml").plans["magnitudes"]
     assert (plan.column, plan.where, plan.unit) == ("age", "kind = 'a'", "person")
+    assert plan.timezone == "Europe/Berlin"
 
 
 def test_beyond_the_limit_it_is_refused(here):

@@ -311,3 +311,14 @@ def test_rectangles_that_cut_groups_lie_between_bounds_that_hold(method):
             assert found.low is not None and found.low <= found.value <= found.high
             held.append(found.low <= x[a:b, c:d].sum() <= found.high)
     assert np.mean(held) >= 0.9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"columns": 1, "rows": 12}, {"columns": -4, "rows": -3}, {"columns": 4.0}, {"rows": None}, {"rows": 2}],
+)
+def test_triangles_of_a_grid_that_is_none_are_refused_when_they_are_read(change):
+    told = GridHatTotals(3, 4, 2.0).to_dict()
+    assert error_model_from_dict(told, 12).to_dict() == told
+    with pytest.raises(ReleaseFileError, match="triangles of a grid"):
+        error_model_from_dict(told | change, 12)

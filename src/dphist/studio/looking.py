@@ -20,7 +20,7 @@ from dphist.studio.publishing import Publishing
 from dphist.studio.service import Asked
 
 _OF_ALL = ("data", "ledger", "dataset", "unit", "table", "encoding", "decimal", "well_formed")
-_OF_ONE = ("where", "max_contributions")  # what a look takes over from the histogram that has no range yet
+_OF_ONE = ("where", "timezone", "max_contributions")  # what a look takes over from the histogram
 _NAME = "magnitudes"
 _MOST_FILES = 100  # plan files of looks at columns of one name
 _TOLD = ("publish_token", "state", "words", "entry", "charge", "charged", "dataset", "limit", "left_after")

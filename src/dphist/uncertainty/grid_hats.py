@@ -115,6 +115,8 @@ class GridHatTotals(NormalSums):
             raise ReleaseFileError(
                 f"triangles by rule {rule} are not known to this version of dphist; update it."
             )
-        if described["rows"] * described["columns"] != described["n"]:
+        rows, columns = described["rows"], described["columns"]
+        whole = type(rows) is int and type(columns) is int
+        if not whole or rows < 1 or columns < 2 or rows * columns != described["n"]:
             raise ReleaseFileError("the triangles of a grid are for another number of cells.")
-        return cls(described["rows"], described["columns"], described["scale"])
+        return cls(rows, columns, described["scale"])
