@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dphist.domain.groups import Ints
 from dphist.kernels import kernel
+
+_ROOM = 1 << 22  # ends of runs that are listed at once
 
 
 def along_curve(rows: int, columns: int) -> Ints:
@@ -43,7 +47,7 @@ def runs_in(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints) -> 
     """Return the runs of a curve inside rectangles, box by box: O(their borders), not O(their cells).
 
     A curve enters and leaves a rectangle at cells of its border, unless it jumps there. Both places are
-    numbered on from box to box, so that one sort of each puts all runs in order.
+    numbered on from box to box, so that one sort of each puts many runs in order.
 
     Args:
         boxes: the rows ``x0``, ``x1``, ``y0`` and ``y1`` of the rectangles [x0, x1) x [y0, y1).
@@ -52,23 +56,29 @@ def runs_in(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints) -> 
         place: of each cell on the curve.
         jumps: places whose cell is not adjacent to the previous one.
     """
-    none = np.empty(0, dtype=np.int64)
-    begins = np.empty(_ends(boxes, columns, path, place, jumps, -1, none), dtype=np.int64)
-    ends = np.empty(begins.size, dtype=np.int64)
-    _ends(boxes, columns, path, place, jumps, -1, begins)
-    _ends(boxes, columns, path, place, jumps, 1, ends)
-    begins.sort()
-    ends.sort()
-    return begins % path.size, ends % path.size + 1
+    border = 2 * (boxes[1] - boxes[0] + boxes[3] - boxes[2]) + 2 * jumps.size  # at most so many ends
+    begins, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for part in _parts(border):
+        room = np.empty((2, int(border[part].sum())), np.int64)
+        found = _ends(boxes[:, part], columns, path, place, jumps, room)
+        begins.append(np.sort(room[0, :found]) % path.size)
+        ends.append(np.sort(room[1, :found]) % path.size + 1)
+    return np.concatenate(begins), np.concatenate(ends)
+
+
+def _parts(sizes: Ints) -> list[slice]:
+    """Return parts of a row of sizes that add up to little more than `_ROOM` each."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // _ROOM)) + 1
+    return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), sizes.size])]
 
 
 @kernel
-def _ends(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints, step: int, out: Ints) -> int:
-    """Write the places that begin a run (step -1) or end it (1), and return how many; no room, none written.
+def _ends(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints, out: Ints) -> int:
+    """Write the places that begin a run, and those that end one, and return how many there are of each.
 
     A place in the i-th box is written as i times the cells of the grid and the place.
     """
-    found, n = 0, path.size
+    begun, ended, n = 0, 0, path.size
     for i in range(boxes.shape[1]):
         x0, x1, y0, y1 = boxes[0, i], boxes[1, i], boxes[2, i], boxes[3, i]
         for x in range(x0, x1):
@@ -76,25 +86,37 @@ def _ends(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints, step:
             y = y0
             while y < y1:
                 at = place[x * columns + y]
-                if not _within(at + step, boxes[:, i], columns, path):
-                    if out.size:
-                        out[found] = i * n + at
-                    found += 1
+                if not _within(at - 1, x0, x1, y0, y1, columns, path):
+                    out[0, begun] = i * n + at
+                    begun += 1
+                if not _within(at + 1, x0, x1, y0, y1, columns, path):
+                    out[1, ended] = i * n + at
+                    ended += 1
                 y += 1 if rim or y == y1 - 1 else y1 - 1 - y0  # inside, the first and the last column alone
+        # A jump may lead into a rectangle's inside, or out of there.
         for j in jumps:
-            at = j if step < 0 else j - 1
-            x, y = path[at] // columns, path[at] % columns
-            if x0 < x < x1 - 1 and y0 < y < y1 - 1 and not _within(at + step, boxes[:, i], columns, path):
-                if out.size:
-                    out[found] = i * n + at
-                found += 1
-    return found
+            here = _within(j, x0, x1, y0, y1, columns, path)
+            before = _within(j - 1, x0, x1, y0, y1, columns, path)
+            if not before and _inside(j, x0, x1, y0, y1, columns, path):
+                out[0, begun] = i * n + j
+                begun += 1
+            if not here and _inside(j - 1, x0, x1, y0, y1, columns, path):
+                out[1, ended] = i * n + j - 1
+                ended += 1
+    return begun
 
 
 @kernel
-def _within(at: int, box: Ints, columns: int, path: Ints) -> bool:
+def _within(at: int, x0: int, x1: int, y0: int, y1: int, columns: int, path: Ints) -> bool:
     """Return whether the cell at a place lies in a rectangle; there is none beyond the curve's ends."""
     if at < 0 or at >= path.size:
         return False
-    x, y = path[at] // columns, path[at] % columns
-    return bool(box[0] <= x < box[1] and box[2] <= y < box[3])
+    x = path[at] // columns
+    y = path[at] - x * columns
+    return bool(x0 <= x < x1 and y0 <= y < y1)
+
+
+@kernel
+def _inside(at: int, x0: int, x1: int, y0: int, y1: int, columns: int, path: Ints) -> bool:
+    """Return whether the cell at a place lies in a rectangle, and not on its border."""
+    return _within(at, x0 + 1, x1 - 1, y0 + 1, y1 - 1, columns, path)
