@@ -130,11 +130,13 @@ def failing(tree: Path, tests: Iterable[str], *, slow: bool) -> str | None:
         child.start()
         child.join()
         text = told.read()
-    if child.exitcode in (0, 5):  # 5: there is no such test
+    # As pytest wrote it: what a fork server knows of its children is now and then lost.
+    code = int(last[1]) if (last := re.search(r"^ended: (\d+)$", text, re.MULTILINE)) else child.exitcode
+    if code in (0, 5):  # 5: there is no such test
         return None
     found = re.search(r"^(?:FAILED|ERROR) (tests/[\w/.:]+)", text, re.MULTILINE)  # without parameters
     if found is None:
-        raise SystemExit(f"pytest ended with {child.exitcode}:\n{text[-3000:]}")
+        raise SystemExit(f"pytest ended with {code}:\n{text[-3000:]}")
     return found[1]
 
 
@@ -149,7 +151,9 @@ def _pytest(tree: Path, words: list[str], told: str) -> None:
     sys.path.insert(0, str(tree / "src"))
     import pytest
 
-    sys.exit(pytest.main(words))
+    code = int(pytest.main(words))
+    print(f"\nended: {code}", flush=True)
+    sys.exit(code)
 
 
 def attack(bug: Mutation, tree: Path, hint: Outcome | None) -> Outcome:
