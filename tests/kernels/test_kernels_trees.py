@@ -415,7 +415,9 @@ def test_hats_agree_with_dense_matrices(seed):
     y = draw.normal(0, 1e4, hats.size)
     fitted, covariance, _ = naive.fit(rows, y, variance)
     error = hats_fit.hats_error(hats, variance)
+    given = y.copy()
     assert np.allclose(hats_fit.solve_hats(error, y), fitted, rtol=1e-8, atol=1e-8)
+    assert np.array_equal(y, given)
     widths = np.ones(hats.n, int)
     lo, hi = naive.query_list(widths, "all-ranges")
     w = naive.query_matrix(widths, "all-ranges")
@@ -441,7 +443,9 @@ def test_hats_of_both_sides_are_products_of_dense_matrices(rows, columns):
     y = draw.normal(0, 1e9, both.shape[0])
     fitted, *_ = np.linalg.lstsq(both, y, rcond=None)
     errors = [hats_fit.hats_error(side, 1.0) for side in sides]
+    given = y.copy()
     assert np.allclose(hats_fit.solve_sides(*errors, y), fitted, rtol=1e-7, atol=1e-6)
+    assert np.array_equal(y, given)
 
     unit = np.linalg.inv(both.T @ both) * (sides[0].whole * sides[1].whole) ** 2
     ends = [[np.arange(a, b) for a, b in itertools.combinations(range(n + 1), 2)] for n in (rows, columns)]

@@ -45,11 +45,9 @@ class GridHatTotals(NormalSums):
     @cached_property
     def _sides(self) -> tuple[Any, Any]:
         """What least squares makes of noise of variance 1 along either side."""
-        from dphist.kernels.trees import hats, hats_fit
+        from dphist.kernels.trees.hats_fit import side_errors
 
-        sides = hats.sides_of(self.rows, self.columns, "all-ranges")
-        down, across = (hats_fit.hats_error(side, 1.0) for side in sides)
-        return down, across
+        return side_errors(self.rows, self.columns)
 
     @cached_property
     def _bins(self) -> Floats:

@@ -115,11 +115,13 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
     hats = error.hats
     if y.shape != (hats.size,) or not np.isfinite(y).all():
         raise UsageError(f"least squares needs {hats.size} finite noisy answers.")
-    x = y[: hats.n] / hats.bins
-    gap = y[hats.n :] - _sums_under_hats(hats, x)
-    _forward(error.start, error.row, error.factor, gap)
-    _correct(hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor, gap, x)
-    return x
+    return _solve_each(error, y[np.newaxis]).ravel()
+
+
+def side_errors(rows: int, columns: int) -> tuple[HatsError, HatsError]:
+    """Return what least squares makes of noise of variance 1 along either side of a grid."""
+    down, across = (hats_error(side, 1.0) for side in sides_of(rows, columns, "all-ranges"))
+    return down, across
 
 
 def solve_sides(down: HatsError, across: HatsError, answers: ArrayLike) -> Floats:
@@ -139,7 +141,7 @@ def _solve_each(error: HatsError, y: Floats) -> Floats:
     """Return the best fit to every row of answers."""
     hats = error.hats
     x = y[:, : hats.n] / hats.bins
-    gap = np.ascontiguousarray(y[:, hats.n :])
+    gap = y[:, hats.n :].copy()  # one row would be handed on as it is, and written over
     _solve_rows(
         hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor,
         np.empty(hats.first.size), gap, x,
@@ -160,7 +162,7 @@ def _solve_rows(
     gap: Floats,
     x: Floats,
 ) -> None:
-    """As `solve_hats` for every row of x, the bins' own answers, and of the hats' answers in ``gap``."""
+    """Fit every row of x, the bins' own answers, to the hats' answers in ``gap``."""
     for k in range(x.shape[0]):
         for h in range(first.size):
             under[h] = 0.0

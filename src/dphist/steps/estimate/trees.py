@@ -186,23 +186,21 @@ def sides_win(curator: Curator, groups: Groups, workload: Workload, *, share: Fr
         return False  # it is a line
     some = slice(None, None, -(-workload.size // 1000))  # a sample suffices
     x0, x1, y0, y1 = (ends[some] for ends in (workload.x0, workload.x1, workload.y0, workload.y1))
-    sides = hats.sides_of(rows, columns, "all-ranges")
-    down, across = (hats_fit.hats_error(side, float(side.whole) ** 2) for side in sides)
+    down, across = hats_fit.side_errors(rows, columns)
     each = hats_fit.hats_range_variances(down, x0, x1) * hats_fit.hats_range_variances(across, y0, y1)
-    return float(each.mean()) < float(((x1 - x0) * (y1 - y0)).mean())
+    return float(each.mean()) * float(hats.WHOLE_OF_A_SIDE) ** 4 < float(((x1 - x0) * (y1 - y0)).mean())
 
 
 def measured_sides(curator: Curator, *, share: Fraction) -> Estimated:
     """Return what cells and products of triangles say of every cell of a grid, and the law of its noise."""
-    from dphist.kernels.trees import hats, hats_fit
+    from dphist.kernels.trees import hats_fit
     from dphist.privacy import queries as private
 
     rows, columns = curator.domain.shape
     noisy = curator.measure_linear(private.Hats(rows * columns, "all-ranges", columns), share=share)
     scale = float(np.max(noisy.scale))
-    sides = hats.sides_of(rows, columns, "all-ranges")
-    down, across = (hats_fit.hats_error(side, 1.0) for side in sides)
-    return Estimated(hats_fit.solve_sides(down, across, noisy.values), GridHatTotals(rows, columns, scale))
+    found = hats_fit.solve_sides(*hats_fit.side_errors(rows, columns), noisy.values)
+    return Estimated(found, GridHatTotals(rows, columns, scale))
 
 
 def _hats_win(workload: Ranges) -> bool:
