@@ -1,10 +1,7 @@
 """A paid look at a range that nobody knows: one charge, one draw, told again at no cost."""
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from killed import STEPS
@@ -14,7 +11,7 @@ from dphist.planning.bounds import magnitudes, suggest
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger
 from dphist.release import load
-from studio_client import studio_page
+from studio_client import charges, kill_in, studio_page, visible
 from studio_plans import plan_text
 
 PLAN = {  # whose range is not known yet, and which is not complete therefore
@@ -44,15 +41,6 @@ def page(here):
 def ready(page, asked=ASKED, **more):
     found = page.ask("bounds/prepare", asked, **more)
     return asked | {"publish_token": found["publish_token"], "confirm": found["phrase"]}, found
-
-
-def charges(folder):
-    return [e for e in Ledger.open(folder / "l.db").entries() if e.kind == "charge"]
-
-
-def visible(folder):
-    paths = [p for p in folder.rglob("*.json") if not any(part.startswith(".") for part in p.parts)]
-    return {str(p.relative_to(folder)): load(p).raw.tolist() for p in paths}
 
 
 def test_it_says_what_it_will_charge_and_changes_nothing(page, here):
@@ -164,11 +152,7 @@ def killed(tmp_path_factory):
         (folder / "plan.toml").write_text(plan_text())
         (folder / "step").write_text(step)
         (folder / "look").write_text(json.dumps(ASKED))
-    script = Path(__file__).with_name("killed.py")
-    run = subprocess.run(
-        [sys.executable, script, *map(str, places.values())], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr
+    kill_in(places.values())
     return places
 
 

@@ -1,8 +1,6 @@
 """Publishing from the page: one charge and one draw, whatever is pressed, lost or killed, and whenever."""
 
 import json
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +15,7 @@ from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.release import load
 from shell import dphist
-from studio_client import studio_page
+from studio_client import charges, kill_in, studio_page, visible
 from studio_plans import plan_text
 
 ABOUT = {"path": "plan.toml"}
@@ -39,16 +37,6 @@ def ready(page, **more):
     about = ABOUT | {"plan_digest": digest}
     found = page.ask("publish/prepare", about | more)
     return about | {"publish_token": found["publish_token"], "confirm": found["phrase"]}, found
-
-
-def charges(folder):
-    return [e for e in Ledger.open(folder / "l.db").entries() if e.kind == "charge"]
-
-
-def visible(folder):
-    """Return the draws that anybody can see: the values of every release with a name."""
-    paths = [p for p in folder.rglob("*.json") if not any(part.startswith(".") for part in p.parts)]
-    return {str(p.relative_to(folder)): load(p).raw.tolist() for p in sorted(paths)}
 
 
 class TestPrepare:
@@ -338,11 +326,7 @@ def killed(tmp_path_factory):
         (folder / "people.csv").write_text(f"age,kind,person\n{rows}\n")
         (folder / "step").write_text(step)
         prepared(folder)
-    script = Path(__file__).with_name("killed.py")
-    run = subprocess.run(
-        [sys.executable, script, *map(str, places.values())], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr
+    kill_in(places.values())
     return places
 
 
