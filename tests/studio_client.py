@@ -2,14 +2,9 @@
 
 import asyncio
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import httpx
 
-from dphist.privacy.ledger import Ledger
-from dphist.release import load
 from dphist.studio.edit import Studio
 from dphist.studio.start import Start
 from dphist.studio.view import app as view_app
@@ -81,23 +76,3 @@ def studio_page(folder, *, plan=None, data=None, ledger=None):
 
 def view_page(folder):
     return Page(view_app(folder, port=lambda: PORT, token=TOKEN))
-
-
-def charges(folder):
-    """Return the charges of the ledger in a folder."""
-    return [e for e in Ledger.open(folder / "l.db").entries() if e.kind == "charge"]
-
-
-def visible(folder):
-    """Return the draws that anybody can see: the values of every release with a name."""
-    paths = [p for p in folder.rglob("*.json") if not any(part.startswith(".") for part in p.parts)]
-    return {str(p.relative_to(folder)): load(p).raw.tolist() for p in sorted(paths)}
-
-
-def kill_in(folders):
-    """Let a server be killed in each folder, at the step that is named there."""
-    script = Path(__file__).with_name("studio") / "killed.py"
-    run = subprocess.run(
-        [sys.executable, script, *map(str, folders)], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr

@@ -11,7 +11,8 @@ from dphist.planning.bounds import magnitudes, suggest
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger
 from dphist.release import load
-from studio_client import charges, kill_in, studio_page, visible
+from studio_client import studio_page
+from studio_killed import charges, kill_in, visible
 from studio_plans import plan_text
 
 PLAN = {  # whose range is not known yet, and which is not complete therefore

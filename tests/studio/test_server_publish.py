@@ -15,7 +15,8 @@ from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Ledger, MemoryLedger
 from dphist.release import load
 from shell import dphist
-from studio_client import charges, kill_in, studio_page, visible
+from studio_client import studio_page
+from studio_killed import charges, kill_in, visible
 from studio_plans import plan_text
 
 ABOUT = {"path": "plan.toml"}
