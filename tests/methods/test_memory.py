@@ -130,6 +130,22 @@ MEASURE = """
 """
 
 
+@pytest.mark.parametrize("method", ["quadtree", "hybridtree", "hb"])
+def test_trees_over_a_grid_take_few_bytes_a_cell(method):
+    """Measured are the arrays; a process takes a few bytes more."""
+    import tracemalloc
+
+    cells = np.where(np.arange(1 << 18) % 4096 < 1000, np.arange(1 << 18) * 7919 % 9, 0).reshape(512, 512)
+    dphist.simulate(cells[:8, :8], epsilon=1, method=method, workload="points")  # compiles
+    tracemalloc.start()
+    try:
+        dphist.simulate(cells, epsilon=1, method=method, workload="points")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 138 * cells.size  # 150 in all
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["identity", "ahp", "h"])
 def test_the_figures_are_those_of_the_methods(tmp_path, method):

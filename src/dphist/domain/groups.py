@@ -81,7 +81,9 @@ class Groups:
 
     def means(self, totals: NDArray[Any]) -> Floats:
         """Return each bin's share of its group's total."""
-        return self.spread(totals.astype(np.float64) if self.are_singletons else totals / self.sizes)
+        if not self.are_singletons:
+            return self.spread(totals / self.sizes)
+        return self.spread(totals.astype(np.float64, copy=self.order is None))  # otherwise it is copied below
 
     def totals(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the sum over each group."""

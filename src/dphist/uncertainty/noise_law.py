@@ -24,6 +24,7 @@ from dphist.errors import UsageError
 _STEP, _NODES = 1 / 28, 560  # of the trapezoid rule in `_contour`: finer ones change no digit that counts
 _SLOPE = 0.5  # real over imaginary part far out; below 1, so that no factor grows along the curve
 _CLEAR = 0.6  # how near to the nearest pole the curve may cross the real axis
+_BLOCK = 1 << 15  # scales whose variances are computed at once
 _SLICE = 1024  # distinct scales handled at once, to bound memory
 _FEW, _DEGREE = 64, 10  # numbers of draws in an octave that are not worth an interpolation, and its degree
 
@@ -34,13 +35,14 @@ def variance(scale: float) -> float: ...
 def variance(scale: Floats) -> Floats: ...
 def variance(scale: float | Floats) -> float | Floats:
     """Return the variance 2a / (1 - a)**2 of one draw, or of one draw per scale."""
-    s = _positive(scale)
+    out = np.atleast_1d(-1 / _positive(scale))
     with np.errstate(divide="ignore"):  # an infinite scale has an infinite variance
-        out = np.atleast_1d(-1 / s)
-        below = np.expm1(out)
-        np.exp(out, out=out)
-        out *= 2
-        out /= np.square(below, out=below)
+        for at in range(0, out.size, _BLOCK):
+            some = out[at : at + _BLOCK]
+            below = np.expm1(some)
+            np.exp(some, out=some)
+            some *= 2
+            some /= np.square(below, out=below)
     return out if isinstance(scale, np.ndarray) else float(out[0])
 
 

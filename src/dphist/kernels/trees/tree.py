@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,12 +40,20 @@ class Tree:
 
     lo: Nodes
     hi: Nodes
-    parent: Nodes
     left: Nodes
     measured: Flags
     height: Bytes
     leaf: Nodes
     branching: int
+
+    @cached_property
+    def parent(self) -> Nodes:
+        """The parent of each node; -1 at the root. Pairs of children are numbered as their parents are."""
+        parent = np.full(self.size, -1, np.int32)
+        parent[1::2] = np.flatnonzero(self.left)
+        parent[2::2] = parent[1::2]
+        parent.flags.writeable = False
+        return parent
 
     @property
     def k(self) -> int:
@@ -84,18 +92,15 @@ def shaped_tree(inner: Flags, branching: int = 2) -> Tree:
     left = np.where(flags, 1 + 2 * (np.cumsum(flags) - flags), 0).astype(np.int32)
     if flags.size != 2 * int(flags.sum()) + 1 or (left[flags] <= np.flatnonzero(flags)).any():
         raise UsageError("a tree's nodes have none or two children, which come after them.")
-    lo, hi, parent = (np.full(left.size, start, np.int32) for start in (0, 1, -1))
+    lo, hi = (np.full(left.size, start, np.int32) for start in (0, 1))
     leaf = np.empty((left.size + 1) // 2, np.int32)
-    _spans(left, lo, hi, parent, leaf)
-    return fixed_tree(
-        lo, hi, parent, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching
-    )
+    _spans(left, lo, hi, leaf)
+    return fixed_tree(lo, hi, left, np.ones(left.size, bool), np.zeros(left.size, np.int8), leaf, branching)
 
 
 def fixed_tree(
     lo: Nodes,
     hi: Nodes,
-    parent: Nodes,
     left: Nodes,
     measured: Flags,
     height: Bytes,
@@ -103,19 +108,18 @@ def fixed_tree(
     branching: int,
 ) -> Tree:
     """Return a tree whose arrays cannot be written to: every tree is so, and each loop is compiled once."""
-    for array in (lo, hi, parent, left, measured, height, leaf):
+    for array in (lo, hi, left, measured, height, leaf):
         array.flags.writeable = False
-    return Tree(lo, hi, parent, left, measured, height, leaf, branching)
+    return Tree(lo, hi, left, measured, height, leaf, branching)
 
 
 @kernel
-def _spans(left: Nodes, lo: Nodes, hi: Nodes, parent: Nodes, leaf: Nodes) -> None:
-    """Write the groups that every node covers, its parent, and the node of each group: over 0, 1 and -1."""
+def _spans(left: Nodes, lo: Nodes, hi: Nodes, leaf: Nodes) -> None:
+    """Write the groups that every node covers, and the node of each group: over 0 and 1."""
     nodes = left.size
     for q in range(nodes - 1, -1, -1):
         if left[q] > 0:
             hi[q] = hi[left[q]] + hi[left[q] + 1]
-            parent[left[q]] = parent[left[q] + 1] = q
     for q in range(nodes):
         hi[q] += lo[q]
         if left[q] > 0:
@@ -142,13 +146,13 @@ def _tree(starts: Ints, branching: int) -> Tree:
         raise UsageError(f"a tree's branching is a whole number of at least 2, not {branching}.")
     starts, k = starts.view(), starts.size - 1
     starts.flags.writeable = False
-    lo, hi, parent, left = (np.zeros(2 * k - 1, np.int32) for _ in range(4))
+    lo, hi, left = (np.zeros(2 * k - 1, np.int32) for _ in range(3))
     measured, height, leaf = np.ones(left.size, np.bool_), np.zeros(left.size, np.int8), np.empty(k, np.int32)
-    if not _grow(starts, branching, lo, hi, parent, left, measured, height, leaf):
+    if not _grow(starts, branching, lo, hi, left, measured, height, leaf):
         raise UsageError(
             f"a group is not a node of the tree of branching {branching}; use make_tree instead."
         )
-    return fixed_tree(lo, hi, parent, left, measured, height, leaf, branching)
+    return fixed_tree(lo, hi, left, measured, height, leaf, branching)
 
 
 @kernel
@@ -157,7 +161,6 @@ def _grow(
     t: int,
     lo: Nodes,
     hi: Nodes,
-    parent: Nodes,
     left: Nodes,
     measured: Flags,
     height: Bytes,
@@ -167,7 +170,6 @@ def _grow(
     k = starts.size - 1
     n = starts[k]
     hi[0] = k
-    parent[0] = -1
     made = 1
     for q in range(left.size):
         first, last = lo[q], hi[q]
@@ -204,7 +206,6 @@ def _grow(
         for child in range(made, made + 2):
             lo[child] = first if child == made else middle
             hi[child] = middle if child == made else last
-            parent[child] = q
         made += 2
     return True
 

@@ -184,18 +184,19 @@ def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
 
     rows, columns = shape
     n = rows * columns
-    lo, hi, parent, left = (np.zeros(2 * n - 1, np.int32) for _ in range(4))
+    lo, hi, left = (np.zeros(2 * n - 1, np.int32) for _ in range(3))
     measured, depth = np.ones(lo.size, bool), np.zeros(lo.size, np.int8)
     order, leaf = np.empty(n, np.int64), np.empty(n, np.int32)
-    hi[0], parent[0] = n, -1
+    hi[0] = n
     box = np.array([[0], [rows], [0], [columns]], np.int32)
     first, made = 0, 1  # the first node of this level, and the first of the next
     while first < made:
         tall, broad = box[1] - box[0] > 1, box[3] - box[2] > 1
         single = np.flatnonzero(~(tall | broad))
-        at_leaf = lo[first + single]
+        at_leaf = lo[first:made][single]
         order[at_leaf] = box[0, single] * columns + box[2, single]
-        leaf[at_leaf] = first + single
+        leaf[at_leaf] = single + first
+        del at_leaf, single
         by_columns = np.where(measured[first:made], ~tall, True)  # measured boxes by rows, halves by columns
         inner = np.flatnonzero(tall | broad)
         side, above = by_columns[inner], first + inner
@@ -215,10 +216,10 @@ def _grow(shape: tuple[int, int], cut: Cut) -> tuple[Tree, Ints]:
         hi[low] = lo[high] = lo[above] + (box[1, ::2] - box[0, ::2]) * (box[3, ::2] - box[2, ::2])
         whole = side | ~broad[inner]  # others are still to be parted by columns
         for part in (low, high):
-            parent[part], measured[part], depth[part] = above, whole, depth[above] + whole
+            measured[part], depth[part] = whole, depth[above] + whole
         first, made = made, low.stop
     height = depth.max() - depth
-    return fixed_tree(lo, hi, parent, left, measured, height, leaf, 4 if min(shape) > 1 else 2), order
+    return fixed_tree(lo, hi, left, measured, height, leaf, 4 if min(shape) > 1 else 2), order
 
 
 def _middle(axis: int, boxes: Boxes) -> Lines:

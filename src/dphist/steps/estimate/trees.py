@@ -15,6 +15,7 @@ from dphist.errors import UsageError
 from dphist.kernels.trees.hat_rules import LEAST
 from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
+from dphist.uncertainty import noise_law
 from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import HatTotals, TreeTotals
 
@@ -244,9 +245,11 @@ def fitted_tree(
     from dphist.kernels.trees import tree as trees
 
     error = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), inner)
-    spread, totals = np.asarray(noisy.variance), noisy.values.astype(np.float64)
+    totals = noisy.values.astype(np.float64)
     del noisy
-    return Estimated(groups.means(trees.fitted_over(tree, totals, spread)), error)
+    fitted = trees.fitted_over(tree, totals, noise_law.variance(error.scales))
+    del totals
+    return Estimated(groups.means(fitted), error)
 
 
 def queries_of(workload: Workload, groups: Groups) -> str | tuple[Ints, Ints]:
