@@ -19,7 +19,7 @@ from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import CATALOGUE
 from dphist.planning import advise as advice
-from dphist.planning import simulated_errors
+from dphist.planning import kept, simulated_errors
 from dphist.planning.advise import advise
 from shell import dphist as run_dphist
 
@@ -285,7 +285,7 @@ class TestKept:
     def test_the_folder_is_the_user_s(self, monkeypatch):
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", "/home/somebody")
-        assert simulated_errors.cache_folder() == Path("/home/somebody/.cache/dphist/advice")
+        assert kept.cache_folder() == Path("/home/somebody/.cache/dphist/advice")
 
     def test_pipelines_of_one_s_own_are_not_kept(self, cache):
         own = dphist.Pipeline(name="identity", partition=dphist.steps.partition.Whole())

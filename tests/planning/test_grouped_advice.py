@@ -10,6 +10,7 @@ import pytest
 
 import dphist
 from dphist.errors import UsageError
+from dphist.planning import level_errors
 from dphist.planning.grouped import GroupedPlan
 
 GROUPS = {f"R{i}": [f"H{i}-{j}" for j in range(8)] for i in range(5)}
@@ -21,6 +22,13 @@ def ask(**more):
     return dphist.advise(
         48, **{"records": 40_000, "workload": "ranges", "methods": FEW, "epsilon": 1} | TREE | more
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +101,73 @@ def test_the_words_and_the_file_tell_all(advice, tmp_path):
     assert ">region<" in (tmp_path / "a.svg").read_text("utf-8")
     assert "<table>" in advice._repr_html_() and "GroupedAdvice(" in repr(advice)
     assert {len(curve) for curve in advice.curves.values()} == {5}
+
+
+def test_the_best_methods_have_curves_and_a_level_in_question_draws_them(advice, tmp_path):
+    for row in advice.rows:
+        assert [epsilon for epsilon, _ in row.curve] == [0.1, 0.3, 1, 3, 10]
+        assert dict(row.curve)[1] == row.error
+    hats = next(row for row in advice.rows if row.method == "hats")
+    dear = ask(methods=["hats"], epsilon=3).best
+    assert dict(hats.curve)[3] == pytest.approx(dear.error)
+    assert json.loads(json.dumps(hats.to_dict()))["curve"] == [list(point) for point in hats.curve]
+    drawn = ask(methods=["identity", "hats"], at="region").plot().to_svg()
+    assert "on level region" in drawn and ">hats<" in drawn and ">identity<" in drawn
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "dphist" / "advice"
+
+
+def simulate(*, keep=True, method="uniform", **more):
+    asked = {"by": "ward", "records": 100, "like": "smooth"} | more
+    studied = {name: asked.pop(name) for name in ("records", "like", "sums") if name in asked}
+    plan = GroupedPlan(groups=["A", "B"], bins=4, range=(0, 4), epsilon=1, method=method, **asked)
+    study = plan.errors(**studied).waiting(lambda: None, keep=keep)
+    found = study.of(plan.pipeline, plan.budget, cells=8, enough=4)
+    if study.kept is not None:
+        study.kept.save()
+    return found
+
+
+def test_what_was_simulated_is_found_again(cache, monkeypatch):
+    others = ({"by": "city"}, {"records": 101}, {"like": "early"}, {"unit": "u", "max_contributions": 2})
+    first = [simulate(**more) for more in ({}, *others)]
+    assert len(list(cache.iterdir())) == len(first) == len({rows[-1].error for rows in first}) + 1
+    monkeypatch.setattr(level_errors, "trials_by_group", lambda *a, **k: pytest.fail("it ran"))
+    assert [simulate(**more) for more in ({}, *others)] == first
+    with pytest.raises(pytest.fail.Exception):
+        simulate(method="ahp")
+
+
+def test_advice_is_found_again(cache, monkeypatch):
+    few = {"by": "ward", "groups": ["A", "B"], "records": 100, "epsilon": 1, "methods": ["uniform"]}
+    first = dphist.advise(4, **few)
+    monkeypatch.setattr(level_errors, "trials_by_group", lambda *a, **k: pytest.fail("it ran"))
+    assert dphist.advise(4, **few) == first
+
+
+@pytest.mark.filterwarnings("ignore:these counts must be public")
+def test_what_a_caller_made_is_not_kept(cache):
+    simulate(keep=False)
+    simulate(like=[5, 6, 7, 8])
+    simulate(like=[[5, 6, 7, 8], [1, 1, 1, 1]])
+    simulate(sums=[["A", "B"]])
+    assert not cache.exists()
+    own = dphist.Pipeline(name="identity", partition=dphist.steps.partition.Whole())
+    dphist.advise(4, by="ward", groups=["A", "B"], records=100, epsilon=1, methods=[own])
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"errors": 3}', '{"errors": {"x": {"ward": [-1, 2]}}}'])
+def test_a_broken_file_is_ignored_and_mended(cache, text):
+    first = simulate()
+    (file,) = cache.iterdir()
+    good = file.read_text("utf-8")
+    file.write_text(text)
+    assert simulate() == first and file.read_text("utf-8") == good
 
 
 def test_progress_names_each_method(tmp_path, monkeypatch):

@@ -14,8 +14,10 @@ import dphist as library
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
+from dphist.planning import level_errors
 from dphist.planning.advise import advise
 from dphist.planning.foresee import Foresight, _hundredths, plan_epsilon
+from dphist.planning.grouped_foresee import GroupedForesight
 from dphist.planning.preview import Pattern
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.release.words import chance_after
@@ -43,6 +45,8 @@ ASKED = {
     "level": 0.95,
     "tab": "t",
 }
+BY_KIND = {"column": "age", "integers": [0, 5], "by": "kind", "groups": ["a", "b"], "method": "identity"}
+GROUPED = ASKED | {"plan": {"epsilon": "1", "histograms": {"h": BY_KIND}}, "histogram": "h"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -416,23 +420,85 @@ class TestOtherKinds:
         assert found[-1]["part"] == "end", found[-1]
         assert parts(found)["error"]["error"] > 0 and len(parts(found)["outcomes"]["outcomes"]) == 12
 
-    def test_groups_have_a_curve_and_an_error_its_price(self, page):
-        one = {"column": "age", "integers": [0, 5], "by": "kind", "groups": ["a", "b"], "method": "identity"}
-        asked = ASKED | {"plan": {"epsilon": "1", "histograms": {"h": one}}, "histogram": "h"}
-        found = parts(page.lines("foresee", asked, sequence=1))
-        points = found["curve"]["points"]
-        assert found["curve"]["method"] == "identity" and [e for e, _ in points] == [0.1, 1 / 3, 1, 3, 10]
-        assert dict(map(tuple, points))[1] == pytest.approx(found["error"]["error"])
-        assert all(a > b for (_, a), (_, b) in itertools.pairwise(points))
-        dear = page.ask("target", asked, error=points[2][1] / 2)
-        assert 1.5 < Fraction(dear["epsilon"]) < 2.5 and dear["error"] <= points[2][1] / 2
+    def test_groups_have_the_curves_of_all_methods_that_the_shell_has(self, page):
+        found = page.lines("foresee", GROUPED, sequence=1)
+        curves = [part for part in found if part["part"] == "curve"]
+        assert [c["method"] for c in curves] == [
+            "identity",
+            "identity",
+            "privelet",
+            "uniform",
+        ]  # hb is the same
+        told = parts(found)["error"]
+        assert told["final"] and told["levels"][-1]["error"] == told["error"]
+        assert dict(map(tuple, curves[1]["points"]))[1] == told["error"]
+        shell = dphist(
+            "advise", "--integers", "0", "5", "--by", "kind", "--groups", "a,b", "--at", "kind",
+            "--epsilon", "1", "--records", "5000", "--like", "smooth", "--json",
+            "--method", "identity,privelet,uniform",
+        )  # fmt: skip
+        rows = {row["method"]: row for row in json.loads(shell.stdout)["rows"]}
+        assert [x for x, _ in curves[1]["points"]] == [0.1, 0.3, 1, 3, 10]
+        for curve in curves[1:3]:  # those that nothing is simulated for
+            assert curve["points"] == rows[curve["method"]]["curve"]
+            assert all(a > b for (_, a), (_, b) in itertools.pairwise(curve["points"]))
+        shared = [x for x, _ in curves[-1]["points"]]
+        assert shared == [x for x, _ in rows["uniform"]["curve"]] and len(shared) == 5
+        assert [(p["done"], p["of"]) for p in found if p["part"] == "progress"] == [(i, 4) for i in range(4)]
+        assert parts(found)["advice"]["method"] == "identity"
+        again = page.lines("foresee", GROUPED, sequence=2)
+        assert "progress" not in parts(again)  # it is told again
+        assert [p for p in again if p["part"] == "curve"] == curves
+
+    def test_another_method_is_advised_for_all_levels_together(self, page):
+        tree = {"by": ["all", "kind"], "groups": ["a", "b"], "method": "privelet"}
+        one = {"column": "age", "integers": [0, 5], **tree}
+        asked = GROUPED | {"plan": {"epsilon": "1", "histograms": {"h": one}}}
+        advice = parts(page.lines("foresee", asked, sequence=1))["advice"]
+        assert advice["method"] in ("identity", "hb") and advice["ratio"] > 1.2
+        assert "over all levels, by their importance, would be 0." in advice["words"]
+
+    def test_groups_that_were_simulated_are_found_again_and_nobody_works_on_old_questions(
+        self, page, monkeypatch
+    ):
+        asked = json.loads(json.dumps(GROUPED).replace("identity", "uniform"))
+        first = page.lines("foresee", asked, sequence=1)
+        plan = library.GroupedPlan(
+            by="kind", groups=["a", "b"], bins=library.Integers(0, 5), epsilon=1, method="uniform"
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(level_errors, "trials_by_group", lambda *a, **k: pytest.fail("it ran"))
+            after = GroupedForesight(plan, records=5000, like="smooth")
+            assert after.rough("uniform") == next(p["error"] for p in first if p["part"] == "error")
+            points = {part["method"]: part["points"] for part in first if part["part"] == "curve"}
+            for method in ("identity", "privelet"):
+                assert list(map(list, after.row(method).curve)) == points[method]
+        left = itertools.chain([None] * 3, itertools.repeat(Superseded))
+
+        def check():
+            if (wrong := next(left)) is not None:
+                raise wrong
+
+        other = GroupedForesight(plan, records=4000, like="smooth", between=check)
+        ran = []
+        real = level_errors.trials_by_group
+        monkeypatch.setattr(level_errors, "trials_by_group", lambda *a, **k: ran.append(1) or real(*a, **k))
+        with pytest.raises(Superseded):
+            other.rough("uniform")
+        assert len(ran) == 3
+
+    def test_an_error_of_groups_has_its_price(self, page):
+        found = parts(page.lines("foresee", GROUPED, sequence=1))
+        half = found["error"]["error"] / 2
+        dear = page.ask("target", GROUPED, error=half)
+        assert 1.5 < Fraction(dear["epsilon"]) < 2.5 and dear["error"] <= half
         shell = advise(
-            library.Integers(0, 5), records=5000, error=points[2][1] / 2, like="smooth", methods=["identity"],
+            library.Integers(0, 5), records=5000, error=half, like="smooth", methods=["identity"],
             by="kind", groups=["a", "b"],
         )  # fmt: skip
         assert Fraction(dear["epsilon"]) == plan_epsilon(shell.rows[0].epsilon, Fraction(1))
         for bad in (0, "x", 1e-9):
-            assert page.refused("target", asked, error=bad, status=400)
+            assert page.refused("target", GROUPED, error=bad, status=400)
 
 
 class TestTurns:

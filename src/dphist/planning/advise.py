@@ -577,9 +577,8 @@ def expected_row(
         sketch: the curve has its two ends alone, as that of a slow method.
     """
     errors = study.errors(method, epsilon, runs)
-    steps = () if around is None else (-2, 2) if sketch or method in SLOW else (-2, -1, 0, 1, 2)
-    along = (_round_epsilon(around or epsilon, k) for k in steps)
-    curve = {e: study.mean(method, e, study.few) for e in along if LEAST <= e <= MOST}
+    drawn = [] if around is None else along(around, sketch=sketch or method in SLOW)
+    curve = {e: study.mean(method, e, study.few) for e in drawn}
     # Fewer runs were made along the curve; where more runs exist, they correct its level.
     first = float(errors[: study.few].mean())
     curve = {e: y * float(errors.mean()) / first if first else y for e, y in curve.items()}
@@ -596,6 +595,12 @@ def expected_row(
         shapes=tuple(study.by_shape(method, epsilon, runs).items()),
         curve=tuple(sorted((float(e), y) for e, y in curve.items())),
     )
+
+
+def along(around: Fraction, *, sketch: bool = False) -> list[Fraction]:
+    """Return the budgets at which a curve around one of them is simulated; of a sketch, its ends alone."""
+    steps = (-2, 2) if sketch else (-2, -1, 0, 1, 2)
+    return [e for e in (_round_epsilon(around, k) for k in steps) if LEAST <= e <= MOST]
 
 
 def _ranked(methods: Iterable[str], error: Callable[[str], float]) -> list[str]:

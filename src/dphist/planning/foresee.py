@@ -24,7 +24,6 @@ from dphist.planning.advise import (
     MOST,
     SLOW,
     Expected,
-    advise,
     check_target,
     expected_row,
     read_epsilon,
@@ -34,7 +33,6 @@ from dphist.planning.advise import (
     suitable,
 )
 from dphist.planning.grouped import GroupedPlan
-from dphist.planning.grouped_advice import GroupedAdvice
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, preview, short
 from dphist.planning.publication import Publication
@@ -79,6 +77,8 @@ class Foresight:
         between: called before each trial; what it raises ends the work.
     """
 
+    over = ""  # which errors are compared: those of all queries
+
     def __init__(
         self,
         plan: Plan,
@@ -119,9 +119,9 @@ class Foresight:
         """The mean answer to a query, if the records are spread evenly."""
         return self.plan.queries.mean_answer(self.records)
 
-    def rough(self) -> float:
-        """Return the error per query of the plan's method, from a few trials."""
-        return self._study.mean(self.method, self.epsilon, self._study.few)
+    def rough(self, method: str) -> float:
+        """Return the error per query of a method, from a few trials."""
+        return self._study.mean(method, self.epsilon, self._study.few)
 
     def row(self, method: str, *, closely: bool = False, sketch: bool = False) -> Expected:
         """Return a method's error at the plan's epsilon, and its curve around it or the ends of that."""
@@ -142,8 +142,8 @@ class Foresight:
 
     def compared(self, method: str) -> float:
         """Return a method's error divided by that of the plan's, on the same made-up data and noise."""
-        own, runs = self.rough(), self._study.few
-        return self._study.mean(method, self.epsilon, runs) / own if own else 1.0
+        own = self.rough(self.method)
+        return self.rough(method) / own if own else 1.0
 
     def epsilon_for(self, error: float | str) -> tuple[Fraction, float]:
         """Return the epsilon of this histogram at which the plan's method has an error, and that error."""
@@ -285,28 +285,6 @@ class Foresight:
         change = _merged(axis, first, last)
         remedy = f"Make {names[first]} to {names[last - 1]} one bin" if change else ""
         return Warned("small_bins", message, remedy, change)
-
-
-def advise_plan(plan: GroupedPlan, *, records: float, like: str, **asked: Any) -> GroupedAdvice:
-    """Return what `advise` says of the method of a plan by group, at the lowest level.
-
-    Args:
-        asked: the epsilon, or the error, and who is told of the progress.
-    """
-    return advise(
-        plan.domain,
-        by=plan.by,
-        groups=plan.groups,
-        group_other=plan.group_other,
-        importances=plan.importances,
-        at=plan.hierarchy.names[-1],
-        workload=plan.workload,
-        methods=[plan.pipeline],
-        max_contributions=plan.max_contributions,
-        records=records,
-        like=like,
-        **asked,
-    )
 
 
 def no_method(best: float, answer: float) -> Warned | None:

@@ -6,7 +6,7 @@ import html
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,16 @@ from dphist.errors import UsageError
 from dphist.methods.catalogue import find
 from dphist.methods.levels import Importances, is_unbiased, lowest_agreed, make_importances
 from dphist.methods.pipeline import Pipeline
-from dphist.planning.advise import LEAST, MOST, SLOW, read_epsilon, read_records, read_target, suitable
+from dphist.planning.advise import (
+    LEAST,
+    MOST,
+    SLOW,
+    along,
+    read_epsilon,
+    read_records,
+    read_target,
+    suitable,
+)
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.grouped_preview import aligned
 from dphist.planning.level_errors import GroupedLike, LevelError, LevelErrors, SumsLike
@@ -31,6 +40,7 @@ from dphist.uncertainty.models import bounding
 Progress = Callable[[str], None]
 # Simulated cells of a run, and groups of all runs: of all methods, and of the best.
 _NONE, _ROUGH, _CLOSELY = (0, 0), (1 << 12, 40), (1 << 14, 256)
+_DRAWN = 6  # methods that have a curve
 _CONTENDERS = 3  # methods whose groups are simulated closely, or solved for an error
 _TRIES = 10
 _CLOSE = 0.03  # how far below an error that is asked for the answer may be
@@ -47,6 +57,7 @@ class GroupedExpected:
         error: by which the methods are ranked: the root mean square over the levels, weighed by their
             importances, or the error of the level in question.
         intervals: whether a release of this method has confidence intervals.
+        curve: pairs of an epsilon and the error there; of methods that are not among the best few, nothing.
     """
 
     method: str
@@ -55,6 +66,7 @@ class GroupedExpected:
     sums: tuple[LevelError, ...]
     error: float
     intervals: bool
+    curve: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values, ready for JSON."""
@@ -65,6 +77,7 @@ class GroupedExpected:
             "levels": [row.to_dict() for row in self.levels],
             "sums": [row.to_dict() for row in self.sums],
             "intervals": self.intervals,
+            "curve": [list(point) for point in self.curve],
         }
 
 
@@ -106,7 +119,7 @@ class GroupedAdvice:
     @property
     def best(self) -> GroupedExpected:
         """The recommended method: the first whose releases have confidence intervals, or else the first."""
-        return next((row for row in self.rows if row.intervals), self.rows[0])
+        return _recommended(self.rows)
 
     def header(self) -> tuple[str, ...]:
         """Return the titles of the table's columns: errors per query of each level, and of each sum.
@@ -177,14 +190,20 @@ class GroupedAdvice:
         return f"{groups}, {self.bins:,} bins, {self.records:,} records, {self.workload}, {self.like}"
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Picture:
-        """Return a chart of the best method's error on each level against epsilon.
+        """Return a chart of error against epsilon: of the best methods on the level in question.
+
+        Without such a level it shows the best method's error on each of them.
 
         >>> advice.plot("levels.svg").to_svg().startswith("<svg")
         True
         """
+        title, curves = f"What epsilon buys on each level with {self.best.method}", dict(self.curves)
+        if self.at is not None:
+            title = f"What epsilon buys on level {self.at}"
+            curves = {row.method: row.curve for row in self.rows if row.curve}
         picture = curves_chart(
-            {name: [(x, y) for x, y in curve if y > 0] for name, curve in self.curves.items()},
-            title=f"What epsilon buys on each level with {self.best.method}",
+            {name: [(x, y) for x, y in curve if y > 0] for name, curve in curves.items()},
+            title=title,
             subtitle=f"{self.question()}; SIMULATED on made-up data",
             x_title="epsilon",
             y_title="root mean square error per query, records",
@@ -234,20 +253,33 @@ class GroupedAdvice:
         return f"<div>{about}{table}</div>"
 
 
+def _recommended(rows: Sequence[GroupedExpected]) -> GroupedExpected:
+    return next((row for row in rows if row.intervals), rows[0])
+
+
 def _figure(row: LevelError) -> str:
     return "?" if math.isnan(row.error) else f"{'' if row.exact else '~'}{short(row.error)}"
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
-    """What is asked about each method."""
+class Comparison:
+    """What is asked about each method.
+
+    Args:
+        weights: how much a squared error counts on each level.
+        say: called with a few words before a method is asked about.
+    """
 
     study: LevelErrors
     pipelines: dict[str, Pipeline]
-    weights: tuple[float, ...]  # of the levels
-    say: Progress
+    weights: tuple[float, ...]
+    say: Progress = lambda text: None
 
-    def row(self, method: str, epsilon: Fraction, effort: tuple[int, int]) -> GroupedExpected:
+    def at(self, level: int) -> Comparison:
+        """Return the same about one level alone."""
+        return replace(self, weights=_only(level, self.study.hierarchy.depth))
+
+    def row(self, method: str, epsilon: Fraction, effort: tuple[int, int] = _ROUGH) -> GroupedExpected:
         """Return a method's errors at an epsilon."""
         self.say(f"{method} at epsilon {as_decimal(epsilon)}")
         found = self.study.of(self.pipelines[method], epsilon, cells=effort[0], enough=effort[1])
@@ -261,20 +293,30 @@ class _Question:
             levels=found[:depth],
             sums=found[depth:],
             error=math.sqrt(sum(squares) / sum(self.weights)),
-            intervals=self._intervals(method),
+            intervals=self.has_intervals(method),
         )
+
+    def drawn(self, row: GroupedExpected, around: Fraction, *, sketch: bool = False) -> GroupedExpected:
+        """Return a method with its curve, or the ends of that; what is known closely corrects its level."""
+        near = self.row(row.method, row.epsilon).error
+        times = row.error / near if near else 1.0
+        curve = {e: self.row(row.method, e).error * times for e in along(around, sketch=sketch)}
+        curve[row.epsilon] = row.error
+        known = sorted((float(e), error) for e, error in curve.items() if not math.isnan(error))
+        return replace(row, curve=tuple(known))
 
     def simulates(self, method: str) -> bool:
         """Return whether a method's errors depend on data."""
         return not is_unbiased(self.pipelines[method])
 
-    def _intervals(self, method: str) -> bool:
+    def has_intervals(self, method: str) -> bool:
+        """Return whether a release of a method has intervals."""
         made = self.pipelines[method]
         return bool(made.calibrate) or not self.simulates(method) or _listed(method) != "none"
 
     def ranked(self, epsilon: Fraction) -> list[GroupedExpected]:
         """Return all methods by their errors; the best of those that are simulated are so more closely."""
-        rows = _distinct(self.row(m, epsilon, _ROUGH) for m in self.pipelines)
+        rows = _distinct(self.row(m, epsilon) for m in self.pipelines)
         best = [row.method for row in rows if self.simulates(row.method)][:_CONTENDERS]
         return _distinct(self.row(r.method, epsilon, _CLOSELY) if r.method in best else r for r in rows)
 
@@ -306,12 +348,13 @@ def _distinct(rows: Iterable[GroupedExpected]) -> list[GroupedExpected]:
     """Return methods by their errors, dropping those that are the same as another."""
     kept: list[GroupedExpected] = []
     for row in sorted(rows, key=_by_error):
-        if not any(_same(row, other) for other in kept):
+        if not any(is_same(row, other) for other in kept):
             kept.append(row)
     return kept
 
 
-def _same(one: GroupedExpected, other: GroupedExpected) -> bool:
+def is_same(one: GroupedExpected, other: GroupedExpected) -> bool:
+    """Return whether two methods have the same errors on all levels."""
     return all(
         math.isclose(a.error, b.error, rel_tol=1e-12) for a, b in zip(one.levels, other.levels, strict=True)
     )
@@ -370,11 +413,12 @@ def advise_groups(
     level = None if asked_at is None else tree.level(asked_at)
     importance = make_importances(tree, importances)
     weights = tuple(importance.values()) if level is None else _only(level, tree.depth)
-    study = plan.errors(records=many, like=like, sums=sums)
+    named = methods is None or all(isinstance(method, str) for method in methods)
+    study = plan.errors(records=many, like=like, sums=sums).waiting(lambda: None, keep=named)
     pipelines = suitable(methods, plan.domain, plan.queries)
     if methods is None:
         pipelines = {name: made for name, made in pipelines.items() if name not in SLOW}
-    question = _Question(study, pipelines, weights, progress or (lambda text: None))
+    question = Comparison(study, pipelines, weights, progress or (lambda text: None))
     never: tuple[str, ...] = ()
     target = None
     if error is None:
@@ -382,9 +426,11 @@ def advise_groups(
     else:
         answer = plan.queries.mean_answer(many)
         target = read_target(error, answer / tree.sizes[tree.level(asked_at or tree.names[-1])])
-        rows, never = _cheapest(question, target)
+        rows, never = cheapest(question, target)
+    best = _recommended(rows)
+    drawn = {best.method, *(row.method for row in rows[:_DRAWN])}
     made = GroupedAdvice(
-        rows=tuple(rows),
+        rows=tuple(question.drawn(r, best.epsilon) if r.method in drawn else r for r in rows),
         bins=plan.domain.n,
         records=many,
         workload=workload if isinstance(workload, str) else f"{plan.queries.size:,} queries",
@@ -393,10 +439,11 @@ def advise_groups(
         at=asked_at,
         target=target,
         max_contributions=at_most,
-        curves={},
+        curves=_curves(question, best),
         out_of_reach=never,
     )
-    object.__setattr__(made, "curves", _curves(question, made.best))
+    if study.kept is not None:
+        study.kept.save()
     return made
 
 
@@ -404,9 +451,9 @@ def _only(level: int, depth: int) -> tuple[float, ...]:
     return tuple(float(i == level) for i in range(depth))
 
 
-def _cheapest(question: _Question, target: float) -> tuple[list[GroupedExpected], tuple[str, ...]]:
+def cheapest(question: Comparison, target: float) -> tuple[list[GroupedExpected], tuple[str, ...]]:
     """Return the methods by the epsilon that they need for an error, and those that never reach it."""
-    rough = _distinct(question.row(m, Fraction(1), _ROUGH) for m in question.pipelines)
+    rough = _distinct(question.row(m, Fraction(1)) for m in question.pipelines)
     simulated = [row for row in rough if question.simulates(row.method)][:_CONTENDERS]
     tried = [row for row in rough if not question.simulates(row.method) or row in simulated]
     found = {}
@@ -423,10 +470,9 @@ def _cheapest(question: _Question, target: float) -> tuple[list[GroupedExpected]
     return reached, tuple(method for method, row in found.items() if row is None)
 
 
-def _curves(question: _Question, best: GroupedExpected) -> dict[str, tuple[tuple[float, float], ...]]:
+def _curves(question: Comparison, best: GroupedExpected) -> dict[str, tuple[tuple[float, float], ...]]:
     """Return the errors of the best method on each level at a few budgets around its own."""
-    around = [best.epsilon * part for part in (Fraction(1, 10), Fraction(1, 3), 3, 10)]
-    rows = [question.row(best.method, e, _ROUGH) for e in around if LEAST <= e <= MOST]
+    rows = [question.row(best.method, e) for e in along(best.epsilon) if e != best.epsilon]
     rows = sorted([*rows, best], key=lambda row: row.epsilon)
     return {
         level.name: tuple((float(row.epsilon), row.levels[k].error) for row in rows)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -31,6 +32,7 @@ from dphist.kernels import levels as tree
 from dphist.kernels.averaging import GOLDEN
 from dphist.methods.levels import is_unbiased, lowest_agreed, mean_variance, upper_method
 from dphist.methods.pipeline import Pipeline
+from dphist.planning.kept import kept_file, read_kept, write_kept
 from dphist.planning.preview import LikeData, Pattern, pattern
 from dphist.planning.simulate import trials, trials_by_group
 from dphist.privacy.counts import Counts
@@ -174,6 +176,36 @@ def _mixed(size: int) -> Ints:
     return np.argsort(np.arange(size) * GOLDEN % 1.0)
 
 
+class KeptLevels:
+    """Mean squared errors of levels that were simulated, found again in the user's cache."""
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        self._file, self._new = kept_file(question), False
+        self.known: dict[str, dict[str, Squares]] = {}
+        if self._file is not None:
+            with suppress(OSError, ValueError, TypeError, AttributeError):
+                self.known = {
+                    str(asked): {str(name): _squares(both) for name, both in levels.items()}
+                    for asked, levels in read_kept(self._file).items()
+                }
+
+    def add(self, asked: str, levels: dict[str, Squares]) -> None:
+        """Keep what was simulated for a method, at an epsilon and with an effort."""
+        self.known[asked], self._new = levels, True
+
+    def save(self) -> None:
+        """Write all of it for the next time, if there is anything new."""
+        if self._file is not None and self._new:
+            write_kept(self._file, self.known)
+
+
+def _squares(both: Any) -> Squares:
+    per_query, per_bin = map(float, both)
+    if min(per_query, per_bin) < 0 or math.inf in (per_query, per_bin):
+        raise ValueError("no squared errors")
+    return per_query, per_bin
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LevelErrors:
     """The expected errors of a plan by group.
@@ -184,6 +216,8 @@ class LevelErrors:
         records: how many there are, about, in all groups together.
         look: what their data may look like.
         sums: groups that are asked for together, by name.
+        kept: where what was simulated of methods of the catalogue is found again; None of all others.
+        between: called before each trial; what it raises ends the work.
     """
 
     hierarchy: Hierarchy
@@ -194,6 +228,33 @@ class LevelErrors:
     records: int
     look: GroupedPattern
     sums: Mapping[str, Ints] = field(default_factory=dict)  # 1 for each leaf that is in it
+    kept: KeptLevels | None = None
+    between: Callable[[], None] = lambda: None
+
+    def waiting(self, between: Callable[[], None], *, keep: bool) -> LevelErrors:
+        """Return the same study, which is asked before each trial whether anybody still waits for it.
+
+        Args:
+            keep: whether what is simulated is kept: all methods must be those of the catalogue. Of counts
+                that a caller gave, and of sums, nothing is.
+        """
+        given = self.look.counts is not None or not all(look.lasting for look in self.look.shapes)
+        kept = KeptLevels(self._question) if keep and not given and not self.sums else None
+        return replace(self, between=between, kept=kept)
+
+    @property
+    def _question(self) -> dict[str, Any]:
+        return {
+            "levels": self.hierarchy.names,
+            "parents": [parents.tolist() for parents in self.hierarchy.parents],
+            "groups": self.hierarchy.sizes,
+            "shape": self.bins.shape,
+            "workload": self.queries.to_dict(),
+            "shares": [[str(share) for share in self.shares[biased]] for biased in (False, True)],
+            "sensitivity": self.max_contributions,
+            "scale": self.records,
+            "looks": [look.key for look in self.look.shapes],
+        }
 
     def of(self, pipeline: Pipeline, epsilon: Fraction, *, cells: int, enough: int) -> tuple[LevelError, ...]:
         """Return the expected errors of a method: of all levels, and then of the sums.
@@ -211,7 +272,7 @@ class LevelErrors:
         sums = {} if known is None else {name: known.sum_of(leaves) for name, leaves in self.sums.items()}
         unknown = [name for name in self.sums if math.isnan(sums.get(name, (math.nan,))[0])]
         if lowest < self.hierarchy.depth - 1:
-            made_up = self._simulated(pipeline, epsilon, lowest, unknown, cells=cells, enough=enough)
+            made_up = self._found(pipeline, epsilon, lowest, unknown, cells=cells, enough=enough)
         for name, size, share in zip(names, self.hierarchy.sizes, shares, strict=True):
             rows.append(_row(name, size, share, exact.get(name) or made_up[name], exact=name in exact))
         for name, leaves in self.sums.items():
@@ -256,6 +317,17 @@ class LevelErrors:
         trial = next(trials(pipeline, nothing, self.queries, epsilon=epsilon, seeds=[0]))
         return trial.estimated.error
 
+    def _found(
+        self, pipeline: Pipeline, epsilon: Fraction, lowest: int, sums: Sequence[str], **effort: int
+    ) -> dict[Any, Squares]:
+        """Return what was simulated before, or simulate it."""
+        if self.kept is None or not effort["cells"]:
+            return self._simulated(pipeline, epsilon, lowest, sums, **effort)
+        asked = f"{pipeline.name} {epsilon} {effort['cells']} {effort['enough']}"
+        if not set(self.hierarchy.names[lowest + 1 :]) <= self.kept.known.get(asked, {}).keys():
+            self.kept.add(asked, self._simulated(pipeline, epsilon, lowest, sums, **effort))
+        return dict(self.kept.known[asked])
+
     def _simulated(
         self,
         pipeline: Pipeline,
@@ -298,9 +370,10 @@ class LevelErrors:
         both = Domain((part.hierarchy.axis, *self.bins.axes))
         counts = Counts(part.counts.ravel(), both, self.max_contributions)
         shares = self.shares[not is_unbiased(pipeline)]
-        return trials_by_group(
-            pipeline, counts, part.hierarchy, self.queries, shares, epsilon=epsilon, seeds=seeds
-        )
+        asked = pipeline, counts, part.hierarchy, self.queries, shares
+        for seed in seeds:
+            self.between()
+            yield from trials_by_group(*asked, epsilon=epsilon, seeds=[seed])
 
     def squares(self, part: MadeUp, levels: Sequence[Level], at: int) -> Squares:
         """Return one outcome's mean squared error of a level, per query and per bin."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dphist._common import __version__
 from dphist.domain import Domain
 from dphist.domain.groups import Floats
 from dphist.domain.workload import Ranges, Rectangles, Workload
 from dphist.methods.catalogue import MANY_BINS, find
 from dphist.methods.pipeline import Pipeline
+from dphist.planning.kept import kept_file, read_kept, write_kept
 from dphist.planning.preview import Pattern
 from dphist.planning.simulate import Trial, trials
 from dphist.privacy.counts import Counts
@@ -29,7 +25,6 @@ from dphist.steps.anchor import anchored
 
 _KNOWN = 0.02  # an error is known well if its standard error is this part of it
 _MOST_RUNS, _MOST_LISTED = 96, 48  # fewer for listed queries, to which trees are tuned slowly
-_FORMAT = 4  # cache format: raise it when the file layout or a method changes
 
 
 class SimulatedErrors:
@@ -153,54 +148,38 @@ class SimulatedErrors:
             return None
         if not self._named:
             return None
-        question = {
-            "format": _FORMAT,
-            "dphist": __version__,
-            "shape": self._domain.shape,
-            "scale": self._records,
-            "sensitivity": self._sensitivity,
-            "workload": self._queries.to_dict(),
-            "looks": [look.key for look in self.looks],
-        }
-        text = json.dumps(question, sort_keys=True)
-        with suppress(RuntimeError):  # the user has no home folder
-            return cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}.json"
-        return None
+        return kept_file(
+            {
+                "shape": self._domain.shape,
+                "scale": self._records,
+                "sensitivity": self._sensitivity,
+                "workload": self._queries.to_dict(),
+                "looks": [look.key for look in self.looks],
+            }
+        )
 
     def load_cache(self) -> None:
         """Read the cache; a file that is foreign or damaged is ignored."""
         file = self._file()
         if file is None:
             return
-        with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-            kept = json.loads(file.read_text("utf-8"))
+        with suppress(OSError, ValueError, TypeError, AttributeError):
             self._known = {
                 str(method): {str(Fraction(e)): [_error(x) for x in errors] for e, errors in by.items()}
-                for method, by in kept["errors"].items()
+                for method, by in read_kept(file).items()
             }
 
     def save_cache(self) -> None:
         """Write the cache atomically; failure to write is ignored."""
         file = self._file()
-        if file is None or not self._new:
-            return
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as partial:
-                json.dump({"format": _FORMAT, "errors": self._known}, partial)
-            Path(partial.name).replace(file)
+        if file is not None and self._new:
+            write_kept(file, self._known)
 
 
 def _is_choice(pipeline: Pipeline, pipelines: dict[str, Pipeline]) -> bool:
     """Return whether a pipeline is the one of the method that ``auto`` chose, under another name."""
     chosen = pipelines.get(pipeline.choice)
     return chosen is not None and replace(pipeline, name=chosen.name, choice=chosen.choice) == chosen
-
-
-def cache_folder() -> Path:
-    """Return the folder in which simulated errors are kept; it may be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dphist" / "advice"
 
 
 def _error(number: object) -> float:

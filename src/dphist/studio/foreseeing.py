@@ -18,8 +18,11 @@ from dphist.domain import MAX_BINS
 from dphist.errors import DataError, UsageError
 from dphist.planning import shapes
 from dphist.planning.advise import Expected
-from dphist.planning.foresee import Foresight, Warned, advise_plan, even_shares, no_method, plan_epsilon
+from dphist.planning.foresee import Foresight, Warned, even_shares, no_method, plan_epsilon
 from dphist.planning.grouped import GroupedPlan
+from dphist.planning.grouped_advice import GroupedExpected
+from dphist.planning.grouped_foresee import GroupedForesight
+from dphist.planning.level_errors import LevelError
 from dphist.planning.plan import Plan
 from dphist.planning.preview import Pattern, Preview, pattern
 from dphist.planning.publication import Publication
@@ -167,14 +170,14 @@ class Foreseeing:
         error = asked.get("error")
         if isinstance(error, bool) or not isinstance(error, int | float | str):
             raise UsageError('error must be a number of records, or a part such as "2%".')
+        found: Foresight | GroupedForesight
         if isinstance(plan, GroupedPlan):
             like = _named_shape(self._look(asked, plan))
-            row = advise_plan(plan, records=_records(asked), like=like, error=error).rows[0]
-            epsilon, reached = row.epsilon, row.error
+            found = GroupedForesight(plan, records=_records(asked), like=like)
         else:
             found = self._foresight(made, asked, plan)
-            epsilon, reached = found.epsilon_for(error)
-            found.save()
+        epsilon, reached = found.epsilon_for(error)
+        found.save()
         share = made.publication.shares[asked["histogram"]]
         whole = plan_epsilon(epsilon, share)
         return {
@@ -202,10 +205,7 @@ class Foreseeing:
             try:
                 asked.check()
                 yield self._odds(asked.made.publication)
-                if isinstance(asked.plan, GroupedPlan):
-                    yield from _by_group(asked, asked.plan)
-                else:
-                    yield from self._one(asked)
+                yield from self._one(asked)
             finally:
                 if mine:
                     lock.release()
@@ -223,7 +223,8 @@ class Foreseeing:
             yield from (part | asked.about if part["part"] == "error" else part for part in json.loads(told))
             return
         parts = []
-        for part in self._foreseen(asked):
+        plan = asked.plan
+        for part in _by_group(asked, plan) if isinstance(plan, GroupedPlan) else self._foreseen(asked):
             parts += [part] if part["part"] != "progress" else []
             yield part
         self._keep(self._told, key, to_json(parts))
@@ -241,10 +242,10 @@ class Foreseeing:
 
         found = Foresight(plan, records=asked.records, look=asked.look, between=between)
         try:
-            yield _error(plan, about, found.rough(), found.answer, final=False)
+            yield _error(plan, about, found.rough(found.method), found.answer, final=False)
             outcomes = found.outcomes()
             within = {"within": number(outcomes.within(level)), "level": level}
-            yield _error(plan, about, found.rough(), found.answer, final=False) | within
+            yield _error(plan, about, found.rough(found.method), found.answer, final=False) | within
             yield _outcomes(outcomes)
             yield _widths(found, level)
             warned = found.warnings(level)
@@ -421,18 +422,18 @@ def _warnings(warned: list[Warned]) -> dict[str, Any]:
     return {"part": "warnings", "warnings": said}
 
 
-def _curve(row: Expected) -> dict[str, Any]:
+def _curve(row: Expected | GroupedExpected) -> dict[str, Any]:
     points = [[epsilon, error] for epsilon, error in row.curve]
     return {"part": "curve", "method": row.method, "points": points, "intervals": row.intervals}
 
 
-def _compared(found: Foresight, warned: list[Warned]) -> Iterator[dict[str, Any]]:
+def _compared(found: Foresight | GroupedForesight, warned: list[Warned]) -> Iterator[dict[str, Any]]:
     """Compare the other methods: all at the plan's epsilon, then their curves, least error first."""
     others, times = found.others, {found.method: 1.0}
     for at, method in enumerate(others):
         yield {"part": "progress", "done": at, "of": 2 * len(others), "words": method}
         times[method] = found.compared(method)
-    if (last := no_method(min(times.values()) * found.rough(), found.answer)) is not None:
+    if (last := no_method(min(map(found.rough, times)), found.answer)) is not None:
         yield _warnings([*warned, last])
     yield _advice(found, times)
     for at, method in enumerate(sorted(others, key=lambda name: times[name])):
@@ -440,7 +441,7 @@ def _compared(found: Foresight, warned: list[Warned]) -> Iterator[dict[str, Any]
         yield _curve(found.row(method, sketch=at >= _NEAR))
 
 
-def _advice(found: Foresight, compared: dict[str, float]) -> dict[str, Any]:
+def _advice(found: Foresight | GroupedForesight, compared: dict[str, float]) -> dict[str, Any]:
     """Return the method of least error among those with intervals, and how much less it is."""
     times = {method: error for method, error in compared.items() if found.has_intervals(method)}
     best = min(times, key=lambda method: times[method], default=found.method)
@@ -449,7 +450,7 @@ def _advice(found: Foresight, compared: dict[str, float]) -> dict[str, Any]:
     least = times.get(best, 1.0)
     words = f"No method has clearly less error here than {found.method}."
     if best != found.method:
-        words = f"With {best} the error would be {least:.2f} times this one."
+        words = f"With {best} the error{found.over} would be {least:.2f} times this one."
     return {"part": "advice", "method": best, "ratio": number(1 / least) if least else None, "words": words}
 
 
@@ -460,26 +461,22 @@ def _named_shape(look: Pattern | None) -> str:
 
 
 def _by_group(asked: Question, plan: GroupedPlan) -> Iterator[dict[str, Any]]:
-    records, like = asked.records, _named_shape(asked.look)
-    found = plan.preview(records=round(records), like=like)
-    answer = plan.queries.mean_answer(records) / len(plan.hierarchy.leaves)
-    levels = [
-        {
-            "name": row.name,
-            "groups": row.groups,
-            "error": number(row.error),
-            "bin_error": number(row.bin_error),
-        }
-        for row in found.levels
-    ]
-    measured = {"measure": "root mean square", "levels": levels}
-    yield _error(plan, asked.about, found.levels[-1].error, answer, final=True) | measured
-    yield _outcomes(found[found.hierarchy.leaves[0]]) | {"group": found.hierarchy.leaves[0]}
-    yield _warnings([])
-    method = plan.pipeline.name
-    yield {"part": "progress", "done": 0, "of": 1, "words": method}
-    told = advise_plan(
-        plan, records=records, like=like, epsilon=plan.budget, progress=lambda _: asked.check()
-    )
-    points = [list(point) for point in told.curves[plan.hierarchy.names[-1]]]
-    yield {"part": "curve", "method": method, "points": points, "intervals": told.best.intervals}
+    found = GroupedForesight(plan, records=asked.records, like=_named_shape(asked.look), between=asked.check)
+    measured = {"measure": "root mean square"}
+    try:
+        yield _error(plan, asked.about, found.rough(found.method), found.answer, final=False) | measured
+        yield _curve(found.row(found.method))
+        made = found.preview
+        levels = {"levels": [_level(row) for row in made.levels]}
+        yield _error(plan, asked.about, made.levels[-1].error, found.answer, final=True) | measured | levels
+        yield _outcomes(made[made.hierarchy.leaves[0]]) | {"group": made.hierarchy.leaves[0]}
+        yield _warnings([])
+        yield _curve(found.row(found.method, closely=True))
+        yield from _compared(found, [])
+    finally:
+        found.save()
+
+
+def _level(row: LevelError) -> dict[str, Any]:
+    errors = {"error": number(row.error), "bin_error": number(row.bin_error)}
+    return {"name": row.name, "groups": row.groups, **errors}
