@@ -266,6 +266,35 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(
         assert (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_process_that_is_told_to_end_leaves_no_records_behind(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    nested = KILLED.replace("as folder:", "as folder, leftovers.spill_folder():")
+    with subprocess.Popen([sys.executable, "-c", nested], env=env, **pipes) as process:
+        assert process.stdout.readline() == "made\n"
+        assert len(list(tmp_path.glob("dphist-spill-*"))) == 2
+        process.send_signal(getattr(signal, name))
+        assert process.wait() == -getattr(signal, name)
+    assert not list(tmp_path.glob("dphist-spill-*"))
+
+
+def test_a_signal_to_end_that_somebody_handles_is_left_to_them(monkeypatch):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with leftovers.spill_folder():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with leftovers.spill_folder() as kept:
+            monkeypatch.setattr(os, "getpid", lambda: 1), monkeypatch.setattr(os, "kill", lambda *_: None)
+            signal.getsignal(signal.SIGTERM)(signal.SIGTERM)  # as in a child that was forked meanwhile
+            assert Path(kept).exists()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_probe_of_a_folder_leaves_nothing_even_when_killed(tmp_path, monkeypatch):
     from dphist.cli import places
 

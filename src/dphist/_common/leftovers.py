@@ -3,14 +3,19 @@
 Whoever makes one holds a lock on it, which the system gives back when the process ends, however it ends. So
 a file that can be locked has no owner left: this needs no guessing from process numbers, which mean
 nothing in another container. What is only just made may not be locked yet, and is left alone.
+
+What a spill folder holds may be records, so that it does not wait for the next process where that can be
+helped: a process that is told to end, or whose terminal is closed, removes its own and then ends so.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +28,8 @@ except ImportError:  # Windows: nothing is locked there, and nothing swept
 
 _NEW = 60.0  # seconds for which a file may be without its lock
 _FILES, _FOLDERS, _LOCK = ".dphist-*.tmp", "dphist-spill-*", "lock"
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_held: list[tuple[int, list[str]]] = []  # the spill folders that are open, with their processes
 
 
 @contextmanager
@@ -43,11 +50,41 @@ def spill_folder() -> Iterator[str]:
     """Yield a folder for what does not fit in memory, which only this user can read."""
     sweep_folders(Path(tempfile.gettempdir()))
     with (
+        _emptied_when_told_to_end() as mine,
         tempfile.TemporaryDirectory(prefix="dphist-spill-", ignore_cleanup_errors=True) as folder,
         (Path(folder) / _LOCK).open("xb") as held,
     ):
+        mine.append(folder)
         _lock(held.fileno())
         yield folder
+
+
+@contextmanager
+def _emptied_when_told_to_end() -> Iterator[list[str]]:
+    """Yield a list of folders that a signal to end removes first, unless somebody else handles the signal."""
+    entry: tuple[int, list[str]] = (os.getpid(), [])
+    _held.append(entry)
+    in_main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in _ENDING if in_main and signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in ours:
+            signal.signal(number, _end)
+        yield entry[1]
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is _end:
+                signal.signal(number, signal.SIG_DFL)
+        _held.remove(entry)
+
+
+def _end(number: int, *_: object) -> None:
+    """Remove the spill folders of this process, and end as the signal alone would have ended it."""
+    for process, folders in _held:
+        if process == os.getpid():  # not those of the process that this one was forked from
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def sweep_files(folder: Path) -> None:
