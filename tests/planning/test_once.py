@@ -65,9 +65,39 @@ def test_other_records_or_another_plan_are_another_publication(planned):
     assert [str(e.epsilon) for e in charges()] == ["1/2", "1/2", "1/4"]
 
 
-def test_without_it_every_run_is_a_new_charge(planned):
+def test_without_it_every_run_is_a_new_charge_and_the_second_says_so(planned):
+    first, second = (dphist("plan", "publish", "plan.toml") for _ in range(2))
+    assert "charged before" not in first.stderr
+    assert "charged before, as entry 2, and is charged again now; --once shows" in second.stderr
+    assert len(charges()) == 2
+
+
+def test_it_finds_what_was_published_without_it(planned):
+    first = dphist("plan", "publish", "plan.toml", "--json")
+    again = dphist(*PUBLISH, "--json")
+    assert json.loads(first.stdout) == json.loads(again.stdout) and len(charges()) == 1
+
+
+def test_two_runs_at_the_same_moment_are_one_charge(planned, monkeypatch):
+    from dphist.cli import plan
+
+    real = plan._released
+
+    def overtaken(*given):
+        real(*given)
+        return real(*given)
+
+    monkeypatch.setattr(plan, "_released", overtaken)
+    said = dphist("plan", "publish", "plan.toml", code=3).stderr
+    assert "another process published this plan meanwhile, as entry 2" in said and "run this again" in said
+    assert len(charges()) == 1
+
+
+def test_standard_input_has_no_name_and_no_token(planned, monkeypatch):
     for _ in range(2):
-        dphist("plan", "publish", "plan.toml")
+        with Path("people.csv").open() as records:
+            monkeypatch.setattr("sys.stdin", records)
+            dphist("plan", "publish", "plan.toml", "-")
     assert len(charges()) == 2 and not any(entry.token for entry in charges())
 
 

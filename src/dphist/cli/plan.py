@@ -33,12 +33,19 @@ from dphist.cli.publish import undisturbed, unsaved
 from dphist.cli.shown import show_release
 from dphist.cli.stream import spooled
 from dphist.cli.warm import how_often
-from dphist.errors import DphistError, LedgerError, OutputError, UsageError, is_interrupt
+from dphist.errors import (
+    AlreadyCharged,
+    DphistError,
+    LedgerError,
+    OutputError,
+    UsageError,
+    is_interrupt,
+)
 from dphist.kernels import noticing
 from dphist.planning.account import ledger_of
 from dphist.planning.places import check_apart, check_folder
 from dphist.privacy.counts import unit_words
-from dphist.privacy.ledger import Ledger, MemoryLedger
+from dphist.privacy.ledger import Ledger, LedgerLike, MemoryLedger
 
 if TYPE_CHECKING:
     from dphist.planning.plan import Plan
@@ -168,19 +175,25 @@ def plan_publish(
         raise UsageError(f'{file} names no data; write data = "visits.csv" in it, or name the records here.')
     account, fresh = ledger_of(publication.ledger)
     folder = file.with_suffix("") if out is None else out
-    token = ""
-    if once:
-        if source == "-":
-            raise UsageError("--once needs records that can be named again: give a file, not standard input.")
+    token, charged = "", list[str]()
+    if source != "-":
         publication = replace(publication, data=source)
-        before, token = _published_before(publication, file, account, folder, fresh=fresh)
-        if before is not None:
-            from dphist.release import load
+        charged, token = _tokens(publication, file, account, fresh=fresh)
+    elif once:
+        raise UsageError("--once needs records that can be named again: give a file, not standard input.")
+    if once and charged:
+        from dphist.release import load
 
-            _show_releases({name: load(path) for name, path in before.items()}, as_json=as_json)
-            return
+        before = _published_before(charged[-1], Ledger.open(account), folder)
+        _show_releases({name: load(path) for name, path in before.items()}, as_json=as_json)
+        return
     _check_places(publication, source, account, folder, named=out is not None)
     saved, books = None, [] if fresh else [Ledger.open(account)]
+    if charged and (last := books[0].entry_of(charged[-1])):
+        say(
+            f"note: this plan was charged before, as entry {last.number}, and is charged again now; --once "
+            "shows what was published then, and charges nothing."
+        )
     spent = books[0].spent(publication.dataset) if books else Fraction(0)
 
     def make() -> Ledger:
@@ -194,7 +207,7 @@ def plan_publish(
     try:
         _prepare(publication)
         with spooled(source, None) as counted:
-            releases = publication.release(counted, ledger=book, token=token)
+            releases = _released(publication, counted, book, token)
         with undisturbed():
             saved, done = _save_or_rescue(publication, releases, folder)
             if out is not None and done and saved != out:
@@ -215,25 +228,36 @@ def plan_publish(
         raise typer.Exit(OutputError.exit_code)
 
 
-def _published_before(
-    publication: Publication, file: Path, account: Path, folder: Path, *, fresh: bool
-) -> tuple[Mapping[str, Path] | None, str]:
-    """Return the releases of the last charge, finished if need be, or None; and the token of the next."""
-    from dphist.planning.once import NOT_HERE, finish, look, tokens
+def _tokens(publication: Publication, file: Path, account: Path, *, fresh: bool) -> tuple[list[str], str]:
+    """Return the tokens that this plan was charged with, and the one that a further charge has."""
+    from dphist.planning.once import tokens
 
-    book = MemoryLedger() if fresh else Ledger.open(account)
-    charged, following = tokens(publication, file.parent, book)
-    if not charged:
-        return None, following
-    standing = look(folder, charged[-1], book)
+    return tokens(publication, file.parent, MemoryLedger() if fresh else Ledger.open(account))
+
+
+def _released(publication: Publication, counted: str, book: LedgerLike, token: str) -> Mapping[str, Any]:
+    try:
+        return publication.release(counted, ledger=book, token=token)
+    except AlreadyCharged as error:
+        raise LedgerError(
+            f"another process published this plan meanwhile, as entry {error.number} of the ledger. Nothing "
+            "was charged here. To see what it published, add --once; for a further charge, run this again."
+        ) from None
+
+
+def _published_before(token: str, book: Ledger, folder: Path) -> Mapping[str, Path]:
+    """Return the releases of a charge, finished if need be."""
+    from dphist.planning.once import NOT_HERE, finish, look
+
+    standing = look(folder, token, book)
     if standing.state == "finishable":
         say(f"finished without a new charge: {finish(folder, standing)}")
-        standing = look(folder, charged[-1], book)
+        standing = look(folder, token, book)
     number = standing.entry.number if standing.entry else 0
     if standing.state == "published" and standing.files:
         say(f"this plan was published before, and charged as entry {number}; nothing is charged again.")
         say(f"releases: {next(iter(standing.files.values())).parent}")
-        return standing.files, following
+        return standing.files
     how = "is being published." if standing.state == "running" else f"was charged, but {NOT_HERE}"
     raise LedgerError(
         f"this plan (entry {number} of the ledger) {how} Nothing was charged now. To publish it as a new "
