@@ -32,7 +32,15 @@ from dphist.kernels.halving import halved, public_key, public_uniforms, whole_nu
 from dphist.release import Estimate, Merged, Release, Spent, integer, load, nonneg, save_fresh
 from dphist.release.postprocess import rising
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import GroupTotals, Unknown
+from dphist.uncertainty.grid_hats import GridHatTotals
+from dphist.uncertainty.models import (
+    FineTotals,
+    GroupTotals,
+    HatTotals,
+    TreeTotals,
+    Unknown,
+    WaveletTotals,
+)
 
 TENTH = Fraction(1, 10)
 NASTY = "<script>alert('x')</script>&\"\n\u202e☃"
@@ -1000,6 +1008,65 @@ def test_a_damaged_file_says_what_to_do(tmp_path, case):
         load(path)
     message = str(caught.value)
     assert "release.json" in message and len(message) < 400
+
+
+ODD = ["x", None, [], ["x"], {}, -1, 0, 0.5, True, 10**400, [[1]]]
+
+
+@pytest.fixture(scope="module")
+def of_models():
+    """Documents of a grid of 6 by 4 bins or of a line of 24, by the kind of their error model."""
+    line = dphist.from_counts(range(24), epsilon=1, method="identity")
+    sides = {"bins": (6, 4), "range": ((0, 6), (0, 4))}
+    grid = dphist.histogram2d([1, 2], [1, 3], epsilon=1, method="identity", **sides)
+    alone = Groups.singletons(24)
+    tree = TreeTotals(alone, 2, False, np.full(47, 2.0))
+    lines = (HatTotals(24, "all-ranges", 9.0), FineTotals(GroupTotals(alone, 9.0), 16), tree)
+    grids = (GridHatTotals(6, 4, 9.0), WaveletTotals(alone, 4, 9.0))
+    made = [dataclasses.replace(line, error=error) for error in lines]
+    made += [dataclasses.replace(grid, error=error) for error in grids]
+    return {release.error.kind: release.to_dict() for release in made}
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        ("grid hat totals", "rows"),
+        ("grid hat totals", "columns"),
+        ("grid hat totals", "scale"),
+        ("wavelet totals", "columns"),
+        ("wavelet totals", "scale"),
+        ("tree totals", "branching"),
+        ("tree totals", "pruned"),
+        ("hat totals", "scale"),
+        ("hat totals", "queries"),
+        ("fine totals", "grid"),
+        ("fine totals", "scale"),
+    ],
+)
+def test_an_entry_of_another_kind_is_refused_in_our_words(of_models, kind, name):
+    good = of_models[kind]
+    assert Release.from_dict(good).error.kind == kind
+    for odd in ODD:
+        if (name, odd) in (("pruned", True), ("scale", 0.5), ("scale", None)):
+            continue
+        with pytest.raises(ReleaseFileError, match="is damaged") as found:
+            Release.from_dict(good | {"error": good["error"] | {name: odd}})
+        assert not re.search("ufunc|dtype|NoneType|object|convert|argument|supported", str(found.value)), odd
+
+
+@pytest.mark.parametrize("rows, columns", [(4, 6), (3, 8), (2, 12), (12, 2)])
+def test_an_error_model_of_a_grid_of_other_sides_is_refused(of_models, rows, columns):
+    for kind in ("grid hat totals", "wavelet totals"):
+        good = of_models[kind]
+        sides = {"rows": rows, "columns": columns} if kind == "grid hat totals" else {"columns": columns}
+        with pytest.raises(ReleaseFileError, match="for a grid of other rows and columns"):
+            Release.from_dict(good | {"error": good["error"] | sides})
+
+
+def test_the_error_model_of_one_axis_of_a_grid_still_loads(of_models):
+    grid = Release.from_dict(of_models["wavelet totals"])
+    assert Release.from_dict(grid.project(0).to_dict()).sum(0, 2) == grid.project(0).sum(0, 2)
 
 
 def test_the_undamaged_file_loads(tmp_path):

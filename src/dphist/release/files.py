@@ -25,7 +25,7 @@ from dphist._common.spent import Spent
 from dphist._common.text import cell, comment, harmless
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
-from dphist.errors import DphistError, OutputError, ReleaseFileError, did_you_mean
+from dphist.errors import DataError, DphistError, OutputError, ReleaseFileError, did_you_mean
 from dphist.release.release import Release
 from dphist.release.show import Columns, columns, decimal
 from dphist.release.sparse import SparseRelease
@@ -318,10 +318,15 @@ def reading(name: str) -> Iterator[None]:
         ) from None
     except RecursionError:
         raise ReleaseFileError(f"{name} is damaged: it is nested too deeply. Fetch it again.") from None
-    except (DphistError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except DphistError as error:
         if isinstance(error, ReleaseFileError) and str(error).startswith(name):
             raise  # which names the file already
         raise ReleaseFileError(f"{name} is damaged: {error} Fetch it again, or upgrade dphist.") from None
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError):  # in Python's words or numpy's
+        raise ReleaseFileError(
+            f"{name} is damaged: a number, a text or a list stands where another kind of entry should. "
+            "Fetch it again, or upgrade dphist."
+        ) from None
 
 
 def _build(described: Mapping[str, Any]) -> Release:
@@ -332,15 +337,20 @@ def _build(described: Mapping[str, Any]) -> Release:
         domain=domain,
         raw=doubles(described["raw"], domain.n),
         groups=groups_of(described["groups"], domain.n),
-        error=error_model_from_dict(_with_values(described), domain.n),
+        error=error_model_from_dict(_with_values(described), domain.n, columns=columns_of(domain)),
         presented=presented,
         **common,
     )
     if "values" in described and presented is None:
         values = doubles(described["values"], domain.n)
         if not (_alike(values, release.presentable) or _alike(values, _formerly(release))):
-            raise ValueError("its values do not follow from its raw values.")
+            raise DataError("its values do not follow from its raw values.")
     return release
+
+
+def columns_of(domain: Domain) -> int:
+    """Return the columns of a grid; 1 for a line."""
+    return domain.shape[1] if len(domain.shape) == 2 else 1
 
 
 def _with_values(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,9 +383,9 @@ def groups_of(described: Mapping[str, Any], n: int) -> Groups:
     """Return which of n bins share a value."""
     # Looked at before it is built: a damaged number must not ask for all the memory there is.
     if described["kind"] not in ("singletons", "runs"):
-        raise ValueError(f"unknown kind of groups {described['kind']!r}; it may come from a later version.")
+        raise DataError(f"unknown kind of groups {described['kind']!r}; it may come from a later version.")
     if described["kind"] == "singletons" and described["n"] != n:
-        raise ValueError("its groups are for another number of bins.")
+        raise DataError("its groups are for another number of bins.")
     return Groups.from_dict(dict(described))
 
 
@@ -389,9 +399,9 @@ def _made_together(described: Mapping[str, Any], n: int) -> Floats | None:
 def presentable(values: Floats, post: object) -> Floats:
     """Return values that were made presentable, if they can have been."""
     if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError("its presentable values must be finite and not negative.")
+        raise DataError("its presentable values must be finite and not negative.")
     if post == "integer" and (values != np.trunc(values)).any():
-        raise ValueError("its presentable values must be whole numbers.")
+        raise DataError("its presentable values must be whole numbers.")
     values.flags.writeable = False
     return values
 
@@ -450,9 +460,9 @@ def doubles(numbers: object, n: int) -> Floats:
         return numbers.astype(np.float64, copy=False)
     if not isinstance(numbers, list) or len(numbers) != n:
         found = len(numbers) if isinstance(numbers, list) else "no list of"
-        raise ValueError(f"its domain has {n} bins and it holds {found} values.")
+        raise DataError(f"its domain has {n} bins and it holds {found} values.")
     if not set(map(type, numbers)) <= {int, float}:
-        raise ValueError("a value is not a number.")
+        raise DataError("a value is not a number.")
     return np.array(numbers, dtype=np.float64)
 
 
@@ -460,35 +470,35 @@ def fraction(value: object) -> Fraction:
     """Return a fraction that was written as text."""
     # Not all that Fraction reads: "1e999999999" would take all the memory there is.
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,3999})?", value):
-        raise ValueError(f"{str(value)[:40]!r} is not a fraction such as '1/10'.")
+        raise DataError(f"{str(value)[:40]!r} is not a fraction such as '1/10'.")
     return Fraction(value)
 
 
 def text(value: object) -> str:
     """Return a text, or say that it is none."""
     if not isinstance(value, str):
-        raise ValueError(f"{str(value)[:40]!r} should be text.")
+        raise DataError(f"{str(value)[:40]!r} should be text.")
     return value
 
 
 def identifier(value: object) -> str:
     """Return the name of a release, or say that it is none."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
-        raise ValueError(f"{str(value)[:40]!r} should be an identifier of 32 hexadecimal digits.")
+        raise DataError(f"{str(value)[:40]!r} should be an identifier of 32 hexadecimal digits.")
     return value
 
 
 def flag(value: object) -> bool:
     """Return true or false, or say that it is neither."""
     if not isinstance(value, bool):
-        raise ValueError(f"{str(value)[:40]!r} should be true or false.")
+        raise DataError(f"{str(value)[:40]!r} should be true or false.")
     return value
 
 
 def mapping(value: object) -> Mapping[str, Any]:
     """Return an object of JSON, or say that it is none."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{str(value)[:40]!r} should be an object.")
+        raise DataError(f"{str(value)[:40]!r} should be an object.")
     return value
 
 

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dphist.domain import Domain
 from dphist.domain.groups import Floats, Groups
 from dphist.domain.hierarchy import MOST_LEVELS, Hierarchy
-from dphist.errors import OutputError, ReleaseFileError
+from dphist.errors import DataError, OutputError, ReleaseFileError
 from dphist.release import files
 from dphist.release.grouped import AnyLevel, GroupedRelease, Level
 from dphist.release.parquet import Column, Writer
@@ -221,9 +221,9 @@ class _Header:
         if not 1 <= depth <= MOST_LEVELS or not (
             depth == len(sizes) == len(by["shares"]) == len(described["error"]) == len(described["groups"])
         ):
-            raise ValueError("its levels do not fit together.")
+            raise DataError("its levels do not fit together.")
         if not all(type(size) is int and size > 0 for size in sizes):
-            raise ValueError("the size of a level must be a whole number above 0.")
+            raise DataError("the size of a level must be a whole number above 0.")
         return cls(
             described,
             bins,
@@ -231,7 +231,7 @@ class _Header:
             sizes,
             files.flag(by["other"]),
             _variances(by["variances"], depth),
-            tuple(None if e is None else error_model_from_dict(e, bins.n) for e in described["error"]),
+            tuple(None if e is None else _error_model(bins)(e, bins.n) for e in described["error"]),
             tuple(None if g is None else files.groups_of(g, bins.n) for g in described["groups"]),
         )
 
@@ -261,7 +261,7 @@ def _variances(described: Sequence[float | None], depth: int) -> tuple[float, ..
     """Return the variance of a measurement on every level: those least squares made agree are the upper."""
     found = [math.inf if v is None else float(v) for v in described]
     if len(found) > depth or not all(v > 0 for v in found):
-        raise ValueError("a level's variance must be above 0.")
+        raise DataError("a level's variance must be above 0.")
     return (*found, *[math.nan] * (depth - len(found)))
 
 
@@ -271,9 +271,9 @@ def read_rows(described: object, name: str) -> GroupedRelease:
         head = _Header.of(files.mapping(described))
         rows = head.described["rows"]
         if len(rows) != head.rows:
-            raise ValueError(f"it is about {head.rows} groups and holds {len(rows)} rows.")
+            raise DataError(f"it is about {head.rows} groups and holds {len(rows)} rows.")
         if len(rows) * head.bins.n > MOST_IN_JSON:
-            raise ValueError("it holds more values than such a file may.")
+            raise DataError("it holds more values than such a file may.")
         columns = {key: [row[key] for row in rows] for key in ("level", "group", "parent", "factor", "raw")}
         if head.post != "none":
             columns["values"] = [row["values"] for row in rows]
@@ -296,7 +296,7 @@ def _whole(head: _Header, columns: Mapping[str, Sequence[Any]]) -> GroupedReleas
         levels.append(
             Level(
                 numbers=_matrix(columns["raw"][of], n),
-                errors=[error_model_from_dict(files.mapping(e), n) for e in columns["error"][of]]  # type: ignore[arg-type]
+                errors=[_error_model(head.bins)(files.mapping(e), n) for e in columns["error"][of]]
                 if error is None
                 else [error],
                 groups=[files.groups_of(files.mapping(g), n) for g in columns["partition"][of]]
@@ -321,13 +321,13 @@ def _check_sums(tree: Hierarchy, presented: Sequence[Floats | None]) -> None:
         if upper is not None and lower is not None:
             starts = np.flatnonzero(np.diff(tree.parents[at], prepend=-1))
             if not np.allclose(upper, np.add.reduceat(lower, starts, axis=0), rtol=1e-9, atol=1e-6):
-                raise ValueError("its presentable values do not add up.")
+                raise DataError("its presentable values do not add up.")
 
 
 def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Sequence[Any]) -> Hierarchy:
     """Return the hierarchy of the rows' labels."""
     if list(level) != np.repeat(np.arange(len(head.sizes)), head.sizes).tolist():
-        raise ValueError("its rows are not in the order of its levels.")
+        raise DataError("its rows are not in the order of its levels.")
     labels, parents, found = [], [], {}
     places: dict[str, int] = {}
     for at, (start, size) in enumerate(zip(head.starts(), head.sizes, strict=True)):
@@ -335,11 +335,11 @@ def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Seq
         if at:
             above = parent[start : start + size]
             if any(label not in places for label in above):
-                raise ValueError("a group is below one that is not there.")
+                raise DataError("a group is below one that is not there.")
             parents.append(np.array([places[label] for label in above], dtype=np.int64))
         places = {label: i for i, label in enumerate(names)}
         if len(places) != size or not all(label.strip() for label in names):
-            raise ValueError(f"two groups of the level {head.names[at]!r} are called the same, or nothing.")
+            raise DataError(f"two groups of the level {head.names[at]!r} are called the same, or nothing.")
         labels.append(names)
         found[at] = places
     return Hierarchy(head.names, tuple(labels), tuple(parents), head.other).knowing(found)
@@ -348,7 +348,7 @@ def _tree(head: _Header, level: Sequence[Any], group: Sequence[Any], parent: Seq
 def _factors(numbers: Sequence[Any], n: int) -> Floats:
     factors = files.doubles(numbers if isinstance(numbers, np.ndarray) else list(numbers), n)
     if not (np.isfinite(factors) & (factors > 0)).all():
-        raise ValueError("the factor of a variance must be above 0.")
+        raise DataError("the factor of a variance must be above 0.")
     factors.flags.writeable = False
     return factors
 
@@ -361,7 +361,7 @@ def open_parquet(file: Path, described: Mapping[str, Any], rows: int) -> Grouped
     with files.reading(repr(file.name)):
         head = _Header.of(described)
         if rows != head.rows:
-            raise ValueError(f"it is about {head.rows} groups and holds {rows} rows.")
+            raise DataError(f"it is about {head.rows} groups and holds {rows} rows.")
         stored = _Stored(file)
         stored.check(head)
         names = stored.ask('SELECT level, "group", parent, factor FROM {} ORDER BY file_row_number')
@@ -438,17 +438,17 @@ class _Stored:
         types = dict(zip(found["column_name"], found["column_type"], strict=True))
         for name, kind in wanted.items():
             if types.get(name) != kind:
-                raise ValueError(f"its column {name!r} should be {kind} and is {types.get(name, 'missing')}.")
+                raise DataError(f"its column {name!r} should be {kind} and is {types.get(name, 'missing')}.")
         # A small file may stand for billions of values, and a label in it for all the memory there is.
         counted = "SELECT path_in_schema AS path, num_values::BIGINT AS n FROM parquet_metadata(?)"
         chunks = self._run(duckdb, counted, [str(self.file)])
         for name in ("raw", "values") if head.post != "none" else ("raw",):
             of = np.array([str(path).split(",")[0].strip() == name for path in chunks["path"]], dtype=bool)
             if int(chunks["n"][of].sum()) != head.rows * head.bins.n:
-                raise ValueError(f"it should hold {head.bins.n} values in each of {head.rows} rows.")
+                raise DataError(f"it should hold {head.bins.n} values in each of {head.rows} rows.")
         length = 'SELECT sum(strlen("group") + coalesce(strlen(parent), 0))::DOUBLE AS bytes FROM {}'
         if not self.ask(length)["bytes"][0] <= _MOST_TEXT:
-            raise ValueError("its labels are longer than any labels are.")
+            raise DataError("its labels are longer than any labels are.")
 
     def matrix(self, column: str, start: int, size: int, n: int) -> Floats:
         """Return the numbers of a run of rows."""
@@ -457,7 +457,7 @@ class _Stored:
         lengths = f"SELECT min(len({column})) AS a, max(len({column})) AS b, count({column}) AS c FROM {{}} "
         found = self.ask(lengths + where, *ends)
         if (found["a"][0], found["b"][0], found["c"][0]) != (n, n, size):
-            raise ValueError(f"every group should have {n} values.")
+            raise DataError(f"every group should have {n} values.")
         # In the file's order, which DuckDB keeps.
         numbers = self.ask(f"SELECT unnest({column})::DOUBLE AS number FROM {{}} {where}", *ends)["number"]
         return _finite(numbers.astype(np.float64, copy=False).reshape(size, n))
@@ -477,7 +477,7 @@ class _Stored:
         longest = f"SELECT max(strlen({column})) AS longest, count({column}) AS c FROM {{}} {where}"
         found = self.ask(longest, *ends)
         if found["c"][0] != size or found["longest"][0] > 4096 + 512 * n:
-            raise ValueError(f"a group lacks its {column}, or it is for another number of bins.")
+            raise DataError(f"a group lacks its {column}, or it is for another number of bins.")
         query = f"SELECT {column} AS made FROM {{}} {where} ORDER BY file_row_number"
         return [files.parse(made.encode(), self.file.name) for made in self.ask(query, *ends)["made"]]
 
@@ -499,7 +499,7 @@ def _filled(column: NDArray[Any]) -> NDArray[Any]:
 
 def _finite(values: Floats) -> Floats:
     if not np.isfinite(values).all():
-        raise ValueError("a release's values must be finite numbers.")
+        raise DataError("a release's values must be finite numbers.")
     values.flags.writeable = False
     return values
 
@@ -562,7 +562,7 @@ class StoredLevel:
     def errors(self) -> Sequence[ErrorModel]:
         """The error of each group's bins before ``factors``, or a single one for all."""
         one = self.head.errors[self.at]
-        return [one] if one is not None else _Models(self, "error", error_model_from_dict)
+        return [one] if one is not None else _Models(self, "error", _error_model(self.head.bins))
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
@@ -581,6 +581,11 @@ class StoredLevel:
 
     def _reading(self) -> Any:
         return files.reading(repr(self.stored.file.name))
+
+
+def _error_model(bins: Domain) -> Callable[[Any, int], ErrorModel]:
+    """Return the reader of the error models of some bins."""
+    return partial(error_model_from_dict, columns=files.columns_of(bins))
 
 
 class _Models(Sequence[Any]):

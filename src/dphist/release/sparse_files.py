@@ -10,7 +10,7 @@ import numpy as np
 
 from dphist.domain import MAX_BINS, Domain, Integers
 from dphist.domain.groups import Groups
-from dphist.errors import ReleaseFileError
+from dphist.errors import DataError, ReleaseFileError
 from dphist.release import files, keys
 from dphist.release.show import Columns
 from dphist.release.sparse import SparseRelease
@@ -57,7 +57,7 @@ def _build(described: Mapping[str, Any]) -> SparseRelease:
     pieces = files.read_document({**described, **alone}, "the part about its groups")
     listing, order = described["listing"], described["groups"]["order"]
     if order not in (None, "morton"):
-        raise ValueError("the order of its bins is not known.")
+        raise DataError("the order of its bins is not known.")
     made = None if listing is None else Listing.from_dict(listing)
     return SparseRelease(
         domain=domain, groups=groups, pieces=pieces, listing=made, along_curve=order == "morton"
