@@ -84,6 +84,7 @@ _ERRORS = [
     "classes[]",
     "cuts",
     "cuts[]",
+    "few",
     "distances[]",
     "noise",
     "noise[]",

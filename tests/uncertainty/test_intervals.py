@@ -26,10 +26,11 @@ from dphist.planning.audit import audit
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import calibrate
-from dphist.uncertainty import noise_law
+from dphist.uncertainty import constants, noise_law
 from dphist.uncertainty.bias import fit_bias, isotonic_sums, poisson_mean_deviation
 from dphist.uncertainty.calibrated import Calibrated, RoughCounts, Runs
 from dphist.uncertainty.models import GroupTotals, TreeTotals
+from dphist.uncertainty.reading import error_model_from_dict
 
 ONE = Fraction(1)
 SHARED = ("ahp", "sdahp", "sdwf", "dawa", "dawa2", "sa", "s2", "s2+h", "s1+pmm")
@@ -264,9 +265,11 @@ def test_a_grid_has_intervals_for_its_cells():
         {"classes": [99]},
         {"scale": -1.0},
         {"cuts": [0.0]},
+        {"few": 0.0},
+        {"few": "wide"},
         {"base": {"kind": "unknown", "reason": "x"}},
     ],
-    ids=lambda d: next(iter(d)),
+    ids=str,
 )
 def test_a_damaged_model_is_refused(damage):
     described = calibrated("sa").to_dict()
@@ -295,6 +298,26 @@ def test_ranges_of_whole_groups_stay_exact_and_levels_widen():
         assert model.margin(7, 8, level=0.9) == model.bin_margins(level=0.9)[7]
         with pytest.raises(UsageError):
             model.margin(5, 257, level=0.9)
+
+
+def test_two_bins_of_a_long_group_have_at_most_twice_the_bias_of_one():
+    found = calibrated("sa").error
+    assert found.few == constants.SD_OVER_MEAN_DEVIATION_OF_FEW
+    group = int(np.argmax(found.groups.sizes))
+    size, lo = int(found.groups.sizes[group]), int(found.groups.starts[group])
+    assert size > 2 and found.bias[group] > 0
+    found = dataclasses.replace(found, half_bias=100 * found.bias)  # so that the few bins are what counts
+    noise = found.base.total_noise.variances[group] * (2 / size) ** 2
+    bias = 2 * found.few * found.bias[group]
+    assert found.margin(lo, lo + 2, level=0.95) == pytest.approx(
+        1.95996 * math.hypot(math.sqrt(noise), bias), rel=1e-5
+    )
+    tail = constants.TAIL_OF_NEIGHBOURS * math.log(20)  # of one bin, at 95 %
+    assert 1.95996 * found.few == pytest.approx(tail, rel=1e-4)
+    described = found.to_dict()
+    del described["few"]
+    former = error_model_from_dict(described, 256)
+    assert former.few == pytest.approx(math.sqrt(math.pi / 2)) and former.to_dict() == described
 
 
 def test_the_noise_of_a_range_that_cuts_groups_is_that_of_even_parts():

@@ -64,6 +64,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
         scale=scale,
         noise=estimated.noise,
         half_bias=half_bias,
+        few=constants.SD_OVER_MEAN_DEVIATION_OF_FEW,
         runs=runs,
         rough=rough,
     )

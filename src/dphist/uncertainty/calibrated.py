@@ -73,6 +73,7 @@ class Calibrated(ErrorModel):
         noise: the variance of each group's total, where ``base`` does not state it.
         bias: the mean deviation of a bin of each group, besides the noise; 0 for a group of one bin.
         half_bias: the same for the sum of half a group; None unless the groups are runs of neighbours.
+        few: the standard deviation of the bias of a few bins, for each and in terms of ``bias``.
         runs: the same for long runs, if the groups are not runs of neighbours.
         distances: the noisy sums of the distances of single bins, one per class of groups.
         classes: which of these a group's bins are in; -1 for a group of one bin, whose error is known.
@@ -90,6 +91,7 @@ class Calibrated(ErrorModel):
     scale: float
     noise: Floats | None = None
     half_bias: Floats | None = None
+    few: float = constants.SD_OVER_MEAN_DEVIATION  # of former releases
     runs: Runs | None = None
     rough: RoughCounts | None = None
 
@@ -101,7 +103,7 @@ class Calibrated(ErrorModel):
         if self.rough is not None and self.rough.counts.shape != (self.groups.n,):
             raise UsageError("rough counts are one for each bin.")
         fits = self.classes.min() >= -1 and self.classes.max() < self.distances.size
-        if not (fits and self.scale > 0 and (self.bias >= 0).all()):
+        if not (fits and self.scale > 0 and 0 < self.few < math.inf and (self.bias >= 0).all()):
             raise UsageError("the measured distances do not fit the groups.")
         if self._noise.k != k:
             raise UsageError("the noise is that of another number of groups.")
@@ -245,7 +247,7 @@ class Calibrated(ErrorModel):
         part = bins / sizes
         bridge = (constants.SD_OVER_MEAN_DEVIATION_AT_CUTS * half_bias[group]) ** 2 * 4 * part * (1 - part)
         # The bias of a few bins is at most the sum of the biases of each.
-        few = (constants.SD_OVER_MEAN_DEVIATION * self.bias[group] * np.minimum(bins, sizes - bins)) ** 2
+        few = (self.few * self.bias[group] * np.minimum(bins, sizes - bins)) ** 2
         return np.minimum(bridge, np.where(few > 0, few, bridge))
 
     def _scattered(self, lo: Ints, hi: Ints, level: float) -> tuple[Floats, NDArray[np.bool_]]:
@@ -352,6 +354,8 @@ class Calibrated(ErrorModel):
             described["noise"] = self.noise.tolist()
         if self.half_bias is not None:
             described["cuts"] = self.half_bias.tolist()
+            if self.few != constants.SD_OVER_MEAN_DEVIATION:
+                described["few"] = self.few
         if self.runs is not None:
             described["runs"] = {"length": self.runs.length, "bias": self.runs.bias}
         if self.rough is not None:
@@ -384,6 +388,7 @@ class Calibrated(ErrorModel):
             scale=float(described["scale"]),
             noise=floats("noise") if "noise" in described else None,
             half_bias=floats("cuts") if "cuts" in described else None,
+            few=float(described.get("few", constants.SD_OVER_MEAN_DEVIATION)),
             runs=runs,
             rough=rough,
         )

@@ -31,6 +31,10 @@ TAIL_OF_NEIGHBOURS = 1.12
 TAIL_OF_SORTED = 0.9
 TAIL_OF_SORTED_REUSED = 1.0
 
+# The ratio for a few bins at an end of a range, if the sum of their biases is the narrower bound. Derived:
+# at 95 % it is as wide as the bins' own intervals are.
+SD_OVER_MEAN_DEVIATION_OF_FEW = TAIL_OF_NEIGHBOURS * math.log(20) / 1.96
+
 # The fraction of the noise's standard deviation that counts in a range of sorted bins. Below 1 because noise
 # that came out large is also in the measured bias of long runs; above 1 where noisy counts enter the values
 # again and the law of the noise is known approximately. Adjusted; judged by
