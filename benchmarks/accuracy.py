@@ -47,6 +47,7 @@ from dphist.planning.simulate import trials
 from dphist.privacy.counts import Counts
 from dphist.release import Release
 from dphist.steps.estimate import WorkloadTree
+from dphist.steps.partition import Splits
 
 Row = dict[str, Any]
 EPSILONS = ("0.01", "0.1", "1")
@@ -155,11 +156,18 @@ def made_up_grids(sides: tuple[int, int] | None = None) -> list[Case]:
 # ---- errors ---------------------------------------------------------------------------------------------
 
 
+class FormerSplits(Splits):
+    """Splits as they were when ``auto`` did not average."""
+
+    rough = (75, 75)
+    cap = (20, 20)
+
+
 def former(domain: Domain, kind: str) -> Pipeline:
     """Return what ``auto`` was before it averaged: wf-auto for points, else dawa2."""
     if kind.startswith("points"):
         return make_pipeline("wf-auto", domain)
-    made = make_pipeline("dawa2", domain)
+    made = replace(make_pipeline("dawa2", domain), partition=FormerSplits())
     if len(domain.axes) == 2:
         split = Split(partition=Fraction("0.3"), estimate=Fraction("0.7"))
         return replace(made, split=split, estimate=WorkloadTree(weights="tuned"))
@@ -507,7 +515,9 @@ def _covered_cases(data: Path | None) -> Iterator[Case]:
             yield Case(name, False, shapes.draw(name, n=n, records=250 * n, seed=7))
         yield from public_lines(data, n)
     yield from made_up_grids((32, 32))
+    yield from made_up_grids((48, 64))  # measured by their sides where cells are not grouped
     yield from public_grids(data, 1024)
+    yield from public_grids(data, 4096)
 
 
 def _covered(case: Case, workload: str, epsilon: str) -> dict[str, Held]:

@@ -56,7 +56,7 @@ class TestHalves:
         assert np.array_equal(private._halved(one).starts, two.starts) and two.k > one.k
 
     def test_many_groups_become_single_bins(self):
-        x = np.arange(1024) * 7919 % 13 * 10**6 * (np.arange(1024) < 700)
+        x = np.arange(1024) * 7919 % 13 * 10**6 * (np.arange(1024) < 450)
         given = {"share": Fraction(1, 8), "later": Fraction(7, 8)}
         plain = partition.Splits()(curator(x), None, None, **given)
         assert private._halved(plain).k > 0.4 * 1024 and not plain.are_singletons

@@ -16,7 +16,6 @@ from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import Order, Rough, Step
 
-_ROUGH, _ROUGH_SIDES = 75, 60  # percent; the latter by public grids and products of made-up lines
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 
 
@@ -87,6 +86,10 @@ class Splits(Step):
     """
 
     spends: ClassVar[bool] = True
+    # How rough all blocks must be to group none, in percent of the most that counts, and that most for one in
+    # scales of the noise that the whole budget pays; the second of each for grids measured by their sides.
+    rough: ClassVar[tuple[int, int]] = (50, 45)
+    cap: ClassVar[tuple[int, int]] = (80, 40)
     fanout: int = 4
     halved: bool = False
     sides: bool = False
@@ -113,7 +116,7 @@ class Splits(Step):
                 return alone
             share = share * 5 / 6
         # Few blocks must be rougher to stand out from the noise of the question.
-        cap = round(20 * curator.scale(Fraction(1)) * max(2048 / n, 1.0))
+        cap = round(max(self.cap[self.sides], 40960 / n) * curator.scale(Fraction(1)))
         asked = Roughness(n, max(cap, 1), order, self._bar(curator.domain))
         if curator.choose(asked, share=share / 15) == 0:
             return alone
@@ -126,11 +129,11 @@ class Splits(Step):
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
         if not self.sides:
-            return _ROUGH
+            return self.rough[0]
         from dphist.kernels.trees.hats_fit import sides_gain
 
         rows, columns = domain.shape
-        return max(round(_ROUGH_SIDES * sides_gain(rows, columns)), 1)
+        return max(round(self.rough[1] * math.pow(sides_gain(rows, columns), 1.25)), 1)
 
 
 @dataclass(frozen=True)
