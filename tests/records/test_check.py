@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import dphist as package
 from dphist.domain import Categories, Domain, Instants, Integers, Regular
 from dphist.errors import DataError, PrivacyError, UsageError
-from dphist.records import count
+from dphist.records import count, lines
 from dphist.records.check import BANNER, check
 from dphist.records.lines import line_count
 from shell import dphist
@@ -331,3 +331,22 @@ def test_lines_are_counted_wherever_blocks_end(block):
         lines = whole.split(b"\n")
         lines = lines if lines[-1] else lines[:-1]
         assert line_count(parts, True) == sum(line not in (b"", b"\r") for line in lines)
+
+
+def test_newlines_inside_quotes_and_repeated_names_get_a_hint(tmp_path):
+    text = "age;who;Age;note\n" + '1;x;2;"one\ntwo"\n' * 3 + '5;"y ""z""";6;\n'
+    (tmp_path / "r.csv").write_text(text)
+    found = check(tmp_path / "r.csv", Domain((Integers(0, 9),)), columns="age", unit="who")
+    quotes, names, *_ = found.hints
+    assert quotes.startswith("6 lines have a quote") and "--well-formed" in quotes
+    assert "names 'age' more than once" in names and "the next is called 'age_1' here" in names
+    assert count(tmp_path / "r.csv", Domain((Integers(6, 6),)), columns="age_1").values.tolist() == [1]
+    told = check(tmp_path / "r.csv", Domain((Integers(0, 9),)), columns="who", unit="note", well_formed=True)
+    assert not any("quote" in hint or "more than once" in hint for hint in told.hints)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_open_quotes_are_those_of_each_line_however_the_file_is_cut(size):
+    text = b'a"b\n""\n\n"\n"x""\nplain\n"last'
+    blocks = [text[i : i + size] for i in range(0, len(text), size)]
+    assert lines.open_quotes(blocks) == sum(line.count(b'"') % 2 for line in text.split(b"\n")) == 4

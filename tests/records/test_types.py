@@ -300,6 +300,9 @@ def test_headers(tmp_path):
     assert read('"my ""age"", now",n\n1,a\n', 'my "age", now') == 1
     assert read("age,age,Age,\n1,2,3,4\n", "age_1") == 1
     assert read("age,,n\n1,4,3\n", "column1") == 1
+    for first in ("sep=;", '"sep=,"', "SEP=\t", "sep="):
+        with pytest.raises(DataError, match="delimiter \\(sep=\\): remove it"):
+            read(f"{first}\r\nage;n\n1;a\n", "age")
     assert read(" age , n\n 1 , a\n", "age") == 1
     assert read("age\n1\n\n2\n", "age") == 2
     assert read("age,n\n", "age") == 0

@@ -30,8 +30,8 @@ from dphist.records import query
 from dphist.records.cells import UNDECODED, number, written
 from dphist.records.coded import with_bins
 from dphist.records.engines.files import Text
-from dphist.records.engines.untyped import LineDuck
-from dphist.records.lines import LONGEST, line_count
+from dphist.records.engines.untyped import CsvDuck, LineDuck
+from dphist.records.lines import LONGEST, line_count, open_quotes
 from dphist.records.lines import raw as blocks_of
 from dphist.records.progress import watching
 from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select
@@ -99,6 +99,8 @@ class Check:
         decimal: str | None = None,
         lines: int = 0,
         lines_left_out: int = 0,
+        open_quotes: int = 0,
+        repeated: Sequence[str] = (),
         empty: Sequence[str] = (),
     ) -> None:
         self._fates = fates
@@ -108,6 +110,7 @@ class Check:
         self._unit = unit
         self._encoding, self._decimal = encoding, decimal
         self._lines, self._empty = lines, empty
+        self._open_quotes, self._repeated = open_quotes, repeated
         self.bounded = bounded
         self.lines_left_out = lines_left_out
         self.read = sum(fates.values())
@@ -142,6 +145,16 @@ class Check:
                 f"{self._lines:,} lines make {self.read:,} records: a quote that is never closed takes all "
                 "that follows it. Leave well_formed out (--well-formed), or mend the quote."
             )
+        if self._open_quotes > 1:
+            found.append(
+                f"{self._open_quotes:,} lines have a quote that is not closed before their end. Newlines "
+                "inside quotes take records apart unless they are declared: well_formed=True (--well-formed)."
+            )
+        found += [
+            f"the first line names {name!r} more than once: the first of them is counted, and the next is "
+            f"called {name + '_1'!r} here."
+            for name in self._repeated
+        ]
         for axis, (kind, name) in enumerate(zip(self._domain.axes, self._columns, strict=True)):
             for fate in list(Fate)[Fate.UNDECODABLE :]:
                 if self._notable(many := self._sum(fate, axis=axis)):
@@ -282,6 +295,7 @@ def check(
         asked = query.ask(engine, domain, columns=names, where=where, unit=unit)
         codes, groups = engine.run(sorting_query(engine, domain, asked, outside=outside))
         lines = _lines(engine)
+        quotes = 0 if well_formed else _open_quotes(engine)
     fates: dict[int, int] = {}
     bounded = 0
     for code, many in zip(codes.tolist(), groups.tolist(), strict=True):
@@ -305,6 +319,8 @@ def check(
         decimal=engine.decimal,
         lines=lines if well_formed else 0,
         lines_left_out=0 if well_formed else max(0, lines - sum(fates.values())),
+        open_quotes=quotes,
+        repeated=_repeated(engine, (*names, unit)),
         empty=empty,
     )
 
@@ -318,6 +334,23 @@ def _lines(engine: Engine) -> int:
         line_count(blocks_of(path, engine.declared.encoding), engine.skips_blank) for path in found.paths
     )
     return many if found.format == "jsonl" else many - len(found.paths)  # the headers
+
+
+def _open_quotes(engine: Engine) -> int:
+    """Return the number of lines of delimited text with a quote that they do not close."""
+    if not isinstance(engine, CsvDuck):
+        return 0
+    encoding = engine.declared.encoding
+    return sum(open_quotes(blocks_of(path, encoding)) for path in engine.found.paths)
+
+
+def _repeated(engine: Engine, names: Sequence[str | None]) -> list[str]:
+    """Return which of some columns have a name that the header of delimited text has more than once."""
+    return [
+        name
+        for name in names
+        if isinstance(engine, CsvDuck) and name and name.casefold() in engine.header.repeated
+    ]
 
 
 def _empty_labels(domain: Domain, counts: NDArray[Any]) -> list[str]:

@@ -73,6 +73,18 @@ def line_count(blocks: Iterable[bytes], skips_blank: bool) -> int:
     return many + (start not in (b"", b"\r"))
 
 
+def open_quotes(blocks: Iterable[bytes]) -> int:
+    """Return how many lines have an odd number of quotes: one that their own line does not close."""
+    many = quotes = 0  # the quotes of the unfinished line
+    for block in blocks:
+        bytes_ = np.frombuffer(block, dtype=np.uint8)
+        is_quote = bytes_[(bytes_ == 34) | (bytes_ == 10)] == 34
+        before = quotes + np.cumsum(is_quote)[~is_quote]  # each newline, from the start of the first line
+        many += int((np.diff(before, prepend=0) % 2).sum())
+        quotes += int(is_quote.sum()) - (int(before[-1]) if before.size else 0)
+    return many + quotes % 2
+
+
 def whole_records(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield blocks of whole records of well-formed delimited text, which end at newlines outside quotes."""
     rest = b""

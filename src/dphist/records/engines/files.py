@@ -9,6 +9,7 @@ import codecs
 import difflib
 import glob
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -67,10 +68,16 @@ PLAIN = Text()
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of delimited text."""
+    """The first line of delimited text.
+
+    Args:
+        names: of the columns. A name that stands there before has a number behind it.
+        repeated: the names that stand there more than once, in any case, casefolded.
+    """
 
     delimiter: str
     names: tuple[str, ...]
+    repeated: frozenset[str] = frozenset()
 
 
 def find(path: Path, text: Text = PLAIN) -> Files:
@@ -171,17 +178,24 @@ def _header(path: Path, format: Format, text: Text) -> Header:
         line = lines.clean(_split_header(path, text)[0]).decode().rstrip("\n")
     except (OSError, EOFError, zlib.error):
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
+    if re.fullmatch(r'"?sep=.?"?', line.strip(), re.IGNORECASE):
+        raise DataError(
+            f"the first line of {path} tells spreadsheets the delimiter (sep=): remove it, so that the next "
+            "one, which names the columns, is the first."
+        )
     # The delimiter is inferred from the header alone, never from the records.
     delimiter = "\t" if format == "tsv" else _delimiter(_outside_quotes(line), text.decimal)
     names: list[str] = []
+    repeated = set()
     for at, cell in enumerate(lines.split(line, delimiter)):
         name = stem = cell.strip() or f"column{at}"
         again = 0
         while name.casefold() in (n.casefold() for n in names):
             again += 1
             name = f"{stem}_{again}"
+            repeated.add(stem.casefold())
         names.append(name)
-    return Header(delimiter, tuple(names))
+    return Header(delimiter, tuple(names), frozenset(repeated))
 
 
 def _refuse_long_header(path: Path, text: Text) -> None:
