@@ -189,7 +189,9 @@ def kd_splits(h: ArrayLike, *, threshold: float, split: Split = "best") -> Ints:
     grid, least, best = _kd_input(x, (x.size, 1), threshold, split)
     row = grid[:, 0]
     fits = hulls.fits(row)
-    labels = _kd(grid[:1] if fits else grid, least, best)  # compiled in a rehearsal, whatever numbers follow
+    labels = _labels(
+        grid[:1] if fits else grid, least, best
+    )  # compiled in a rehearsal, whatever numbers follow
     if not fits:
         return np.append(np.flatnonzero(np.diff(labels[:, 0], prepend=-1)), x.size)
     sums, squares = np.zeros((2, row.size + 1), np.int64)
@@ -220,7 +222,7 @@ def _kd_row(
     ``stack`` holds the ends of the parts that are to be looked at, the first of them on top.
     """
     stack[0] = sums.size - 1
-    top, groups, a = 0, 0, 0
+    top, groups, a = 0, 0, np.int64(0)  # a literal would have `best_cut` compiled once more
     while top >= 0:
         b = stack[top]
         m, total = b - a, sums[b] - sums[a]
@@ -253,7 +255,7 @@ def kd_grid(h: ArrayLike, *, threshold: float, split: Split = "best") -> Ints:
     grid = np.asarray(h)
     if grid.ndim != 2:
         raise UsageError(f"a kd-grid needs two dimensions, not shape {grid.shape}.")
-    return _kd(*_kd_input(numbers(grid.ravel()), grid.shape, threshold, split))
+    return _labels(*_kd_input(numbers(grid.ravel()), grid.shape, threshold, split))
 
 
 def _kd_input(x: Row, shape: tuple[int, int], threshold: float, split: Split) -> tuple[Ints, float, bool]:
@@ -265,17 +267,22 @@ def _kd_input(x: Row, shape: tuple[int, int], threshold: float, split: Split) ->
     return (fine - fine[0]).reshape(shape), threshold / unit**2, split == "best"
 
 
+def _labels(x: Ints, threshold: float, best: bool) -> Ints:
+    """Return the numbers of the rectangles, from the top left."""
+    labels, stack = np.zeros(x.shape, np.int64), np.zeros((x.size + 1, 4), np.int64)
+    stack[0, 1::2] = x.shape
+    _kd(x, threshold, best, stack, np.zeros(max(x.shape), np.int64), labels)
+    return labels
+
+
 @kernel
-def _kd(x: Ints, threshold: float, best: bool) -> Ints:
-    """Number the rectangles from the top left, with a stack of those to be looked at: O(cells) per level."""
-    rows, columns = x.shape
-    labels = np.zeros((rows, columns), np.int64)
-    stack = np.zeros((rows * columns + 1, 4), np.int64)
-    stack[0, 1] = rows
-    stack[0, 3] = columns
+def _kd(x: Ints, threshold: float, best: bool, stack: Ints, lines: Ints, labels: Ints) -> None:
+    """Number the rectangles from the top left, with a stack of those to be looked at: O(cells) per level.
+
+    The stack has the whole at first; ``lines`` is room for a number of each row, or of each column.
+    """
     top = 0
     groups = 0
-    lines = np.zeros(max(rows, columns), np.int64)
     while top >= 0:
         r0, r1, c0, c1 = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
         top -= 1
@@ -321,8 +328,10 @@ def _kd(x: Ints, threshold: float, best: bool) -> Ints:
                         most = gain
                         side = np.int64(axis)
                         at = (r0 if axis == 0 else c0) + i
-        for part_two in (True, False):  # the first part on top, so that numbers rise from the top left
+        for end in range(2):  # the first part on top, so that numbers rise from the top left
             top += 1
-            stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = r0, r1, c0, c1
-            stack[top, 2 * side + (0 if part_two else 1)] = at
-    return labels
+            stack[top, 0] = r0
+            stack[top, 1] = r1
+            stack[top, 2] = c0
+            stack[top, 3] = c1
+            stack[top, 2 * side + end] = at

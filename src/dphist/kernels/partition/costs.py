@@ -71,21 +71,21 @@ def is_sorted(h: Row) -> bool:
     return bool((h[1:] >= h[:-1]).all())
 
 
-@kernel
 def trace(back: Ints) -> Ints:
     """Return the starts that the chain of last groups passes through."""
-    n = back.size - 1
-    k = 0
-    j = n
-    while j > 0:
-        j = back[j]
-        k += 1
-    starts = np.empty(k + 1, np.int64)
-    j = n
-    for g in range(k, -1, -1):
-        starts[g] = j
-        j = back[j]
-    return starts
+    starts = np.empty(back.size, np.int64)
+    return starts[_trace(back, starts) :].copy()
+
+
+@kernel
+def _trace(back: Ints, starts: Ints) -> int:
+    """Write the starts at the end of as many places as there are, and return the first of these."""
+    at = back.size - 1
+    starts[at] = at
+    while starts[at] > 0:
+        starts[at - 1] = back[starts[at]]
+        at -= 1
+    return at
 
 
 def cost(h: ArrayLike, starts: Ints, *, beta: float, a: float, b: float) -> float:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Ints
 from dphist.kernels import kernel
+from dphist.kernels.partition.deviations import Whole
 
 Places = NDArray[np.int32]
 BLOCK = 64  # places of the smallest blocks
@@ -67,7 +68,7 @@ def make_hulls(sums: Ints, *, block: int) -> Hulls:
 
 
 @kernel
-def _push(sums: Ints, corners: Places, first: int, top: int, place: int, side: int) -> int:
+def _push(sums: Ints, corners: Places, first: Whole, top: Whole, place: Whole, side: int) -> Whole:
     """Add a place to the hull that begins at ``first``, and return its end; side 1 is above, -1 below."""
     while top - first >= 2:
         a, b = np.int64(corners[top - 2]), np.int64(corners[top - 1])
@@ -81,7 +82,7 @@ def _push(sums: Ints, corners: Places, first: int, top: int, place: int, side: i
 
 @kernel
 def _base_hulls(sums: Ints, block: int, corners: Places, begin: Ints) -> None:
-    top = 0
+    top: Whole = np.int64(0)  # a literal would have `_push` compiled once more
     for hull in range(begin.size - 1):
         begin[hull] = top
         start = top
@@ -93,14 +94,14 @@ def _base_hulls(sums: Ints, block: int, corners: Places, begin: Ints) -> None:
 @kernel
 def _joined_hulls(sums: Ints, below: Places, ends: Ints, corners: Places, begin: Ints) -> None:
     """Write the hulls of two blocks each, by the corners of these."""
-    top = 0
+    top: Whole = np.int64(0)
     for hull in range(begin.size - 1):
         begin[hull] = top
         start = top
         for half in range(2):
             part = 4 * (hull // 2) + 2 * half + hull % 2
             for i in range(ends[part], ends[part + 1]):
-                top = _push(sums, corners, start, top, int(below[i]), 1 - 2 * (hull % 2))
+                top = _push(sums, corners, start, top, np.int64(below[i]), 1 - 2 * (hull % 2))
     begin[begin.size - 1] = top
 
 
@@ -112,11 +113,11 @@ def best_cut(
     first: Ints,
     block: int,
     short: int,
-    a: int,
-    b: int,
+    a: Whole,
+    b: Whole,
     whole: int,
     part: float,
-) -> int:
+) -> Whole:
     """Return the first place where a cut of the row from a to b lowers its squared error most.
 
     Args:
@@ -126,7 +127,8 @@ def best_cut(
     """
     most, best, place = -1.0, a + 1, a + 1
     while place < b:
-        size, node = 1, -1
+        size = 1
+        node: Whole = -1
         if b - a > short and place % block == 0 and place + block <= b:
             size, level, number = block, 0, place // block
             if number < first[1]:
@@ -143,7 +145,7 @@ def best_cut(
                 size = 1
         lo, hi = (begin[2 * node], begin[2 * node + 2]) if node >= 0 else (0, 1)
         for i in range(lo, hi):
-            at = int(corners[i]) if node >= 0 else place
+            at = np.int64(corners[i]) if node >= 0 else place
             length = np.float64(at - a)
             off = np.float64(sums[at] - sums[a] - whole * (at - a)) - length * part
             gain = off * off / (length * (np.float64(b - a) - length))

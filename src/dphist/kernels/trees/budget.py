@@ -93,22 +93,29 @@ def settled(j: float, s: float, share: float) -> tuple[float, float]:
     return s / (rest * rest + share * share * s), (j / (rest * rest) if j > 0.0 else 0.0)
 
 
-@kernel
 def weights_of(parent: Nodes, share: Floats) -> Floats:
     """Return the fraction of the whole budget that each node keeps."""
-    rest = np.empty(share.size)
-    weights = np.empty(share.size)
-    for q in range(share.size):
-        budget = rest[parent[q]] if q > 0 else 1.0
-        weights[q] = budget * share[q]
-        rest[q] = budget * (1.0 - share[q])
+    weights = share.copy()
+    _hand_on(parent, np.empty(share.size), weights)
     return weights
 
 
 @kernel
+def _hand_on(parent: Nodes, rest: Floats, share: Floats) -> None:
+    """Make shares of what reaches the nodes those of the whole; ``rest`` becomes what they hand on."""
+    for q in range(share.size):
+        budget = rest[parent[q]] if q > 0 else 1.0
+        rest[q] = budget * (1.0 - share[q])
+        share[q] *= budget
+
+
 def reserve_below(left: Nodes, parent: Nodes, share: Floats, reserve: float) -> None:
     """Let every node that kept all hand on ``reserve``, and its leaves take it."""
-    inside = np.zeros(share.size, np.bool_)
+    _reserve(left, parent, reserve, np.zeros(share.size, np.bool_), share)
+
+
+@kernel
+def _reserve(left: Nodes, parent: Nodes, reserve: float, inside: Flags, share: Floats) -> None:
     for q in range(share.size):
         if left[q] == 0:
             continue
@@ -120,14 +127,18 @@ def reserve_below(left: Nodes, parent: Nodes, share: Floats, reserve: float) -> 
             share[q] = 1.0 - reserve
 
 
-@kernel
 def reallocate(left: Nodes, measured: Flags, down: Floats, share: Floats) -> None:
     """Set the shares that are best for the present way of combining the measurements: never a greater error.
 
     With c the present fractions, the error of that way is the sum of c^4 H / c'^2 for new fractions c'; under
     unit path sums its minimum for a subtree is K^3, K = (c^4 H)^(1/3) + (sum of the children's K^3)^(1/3).
     """
-    cubed = np.empty(share.size)
+    _reallocate(left, measured, down, np.empty(share.size), share)
+
+
+@kernel
+def _reallocate(left: Nodes, measured: Flags, down: Floats, cubed: Floats, share: Floats) -> None:
+    """See `reallocate`; ``cubed`` is room for the K^3."""
     for q in range(share.size - 1, -1, -1):
         own = (down[q, BUDGET] * share[q]) ** 4 * down[q, PULL]
         c = left[q]

@@ -68,7 +68,7 @@ def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
     start = np.searchsorted(last, hats.first, side="right")
     row = np.zeros(start.size + 1, np.int64)
     np.cumsum(np.arange(start.size) - start + 1, out=row[1:])
-    own_noise = np.ascontiguousarray(each[hats.n :])
+    own_noise = np.array(each[hats.n :])  # which can be written to, as all of them: compiled once
     factor = np.empty(row[-1])
     _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row, factor)
     return HatsError(hats, own, start, row, factor)

@@ -51,14 +51,12 @@ def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Se
     begin, end = np.searchsorted(edge, first), np.searchsorted(edge, last)
     count = np.cumsum(np.bincount(begin, minlength=edge.size) - np.bincount(end, minlength=edge.size))
     most = int(count.max())
-    over = np.full((edge.size - 1, most), -1)
-    _list_hats(begin, end, np.zeros(edge.size, np.int64), over)
+    over = _list_hats(begin, end, edge.size - 1, most)
     sums = np.zeros((hats.n + edge.size, most + 1))
     _sum_up(edge, over, first, hats.offset, hats.weights, own, sums)
     inverse = np.empty(factor.size)
     _invert(over, end - 1, base, factor, inverse, np.empty(most))
-    covariance, links = np.zeros((*over.shape, most)), np.zeros((2, base.size, most))
-    _gather(over, base, inverse, covariance)
+    covariance, links = _gather(over, base, inverse), np.zeros((2, base.size, most))
     slot, root = np.empty(most, np.int64), np.empty((most, most))
     _link(over, covariance, end - 1, np.arange(0, -base.size, -1), slot, root, links[0])
     _link(over, covariance, begin, np.lexsort((last, first)).argsort(), slot, root, links[1])
@@ -97,12 +95,16 @@ def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
     return out
 
 
-@kernel
-def _list_hats(begin: Ints, end: Ints, count: Ints, over: Ints) -> None:
-    for h in range(begin.size):
-        for s in range(begin[h], end[h]):
-            over[s, count[s]] = h
-            count[s] += 1
+def _list_hats(begin: Ints, end: Ints, segments: int, most: int) -> Ints:
+    """Return the hats over each segment, rising, then -1."""
+    width = end - begin
+    hat = np.repeat(np.arange(begin.size), width)
+    segment = np.arange(hat.size) + np.repeat(begin - (np.cumsum(width) - width), width)
+    order = np.argsort(segment, kind="stable")
+    segment, many = segment[order], np.bincount(segment, minlength=segments)
+    over = np.full((segments, most), -1)
+    over[segment, np.arange(hat.size) - (np.cumsum(many) - many)[segment]] = hat[order]
+    return over
 
 
 @kernel
@@ -143,14 +145,16 @@ def _invert(over: Ints, at: Ints, base: Ints, factor: Floats, inverse: Floats, c
         inverse[base[h] + h] = own
 
 
-@kernel
-def _gather(over: Ints, base: Ints, inverse: Floats, covariance: Floats) -> None:
-    for s in range(over.shape[0]):
-        for x in range(over.shape[1]):
-            for y in range(x + 1):
-                if over[s, x] >= 0:
-                    covariance[s, x, y] = inverse[base[over[s, x]] + over[s, y]]
-                    covariance[s, y, x] = covariance[s, x, y]
+def _gather(over: Ints, base: Ints, inverse: Floats) -> Floats:
+    """Return the covariance of y for the hats over each segment."""
+    segments, most = over.shape
+    covariance = np.zeros((segments, most, most))
+    for x in range(most):
+        held = np.flatnonzero(over[:, x] >= 0)
+        for y in range(x + 1):
+            covariance[held, x, y] = inverse[base[over[held, x]] + over[held, y]]
+            covariance[held, y, x] = covariance[held, x, y]
+    return covariance
 
 
 @kernel

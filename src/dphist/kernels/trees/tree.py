@@ -259,7 +259,7 @@ def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: in
     for _ in range(64):
         for at in range(0, w.size, _BLOCK):
             parts[at : at + _BLOCK] = np.minimum(np.floor(w[at : at + _BLOCK] * factor), whole)
-        worst = _worst_sum(parts, lo, hi, np.zeros(k + 1, np.int64))
+        worst = _worst_sum(parts, lo, hi, k)
         if worst <= whole:
             return parts
         factor *= whole / worst * (1.0 - 2.0**-50)
@@ -268,18 +268,14 @@ def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: in
     raise UsageError("the fractions over one group add up to more than the whole budget.")
 
 
-@kernel
-def _worst_sum(parts: Ints, lo: Nodes, hi: Nodes, change: Ints) -> int:
-    """Return the largest sum over a group; ``change`` is 0 at first, for all groups and one more."""
-    for q in range(parts.size):
-        change[lo[q]] += parts[q]
-        change[hi[q]] -= parts[q]
-    worst = np.int64(0)
-    total = np.int64(0)
-    for i in range(change.size - 1):
-        total += change[i]
-        worst = max(worst, total)
-    return int(worst)
+def _worst_sum(parts: Ints, lo: Nodes, hi: Nodes, k: int) -> int:
+    """Return the largest sum over one of k groups."""
+    change = np.zeros(k + 1, np.int64)
+    for at in range(0, parts.size, _BLOCK):
+        some = slice(at, at + _BLOCK)
+        np.add.at(change, lo[some], parts[some])
+        np.subtract.at(change, hi[some], parts[some])
+    return int(np.cumsum(change, out=change).max())
 
 
 def least_squares(tree: Tree, y: ArrayLike, variance: ArrayLike) -> Floats:

@@ -9,6 +9,8 @@ inside a group lies in its leaf.
 
 from __future__ import annotations
 
+import numpy as np
+
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.budget import (
@@ -60,15 +62,15 @@ def _climb(q: int, f: float, up: Ints, shift: Floats, slope: Floats) -> float:
 
 
 @kernel
-def _join(kind: Floats, n: int, part: float) -> None:
-    """Add one range to the three sums of a kind."""
+def _join(kind: Floats, n: np.int64, part: float) -> None:
+    """Add one range to the three sums of a kind; a literal as its place would be compiled by itself."""
     kind[n] += 1.0
     kind[n + 1] += part
     kind[n + 2] += part * part
 
 
 @kernel
-def _leave(kind: Floats, n: int, part: float) -> None:
+def _leave(kind: Floats, n: np.int64, part: float) -> None:
     """Take one range out of the three sums of a kind."""
     kind[n] -= 1.0
     kind[n + 1] -= part
@@ -120,12 +122,12 @@ def rise_ranges(
             if left[a] > 0:
                 sums[row[a], MID_L] += 1.0
             else:
-                _join(sums[row[a]], N_L, 1.0 - begin_into[i])
+                _join(sums[row[a]], np.int64(N_L), 1.0 - begin_into[i])
         if b >= 0 and b != top[i]:
             if left[b] > 0:
                 sums[row[b], MID_R] += 1.0
             else:
-                _join(sums[row[b]], N_R, end_into[i])
+                _join(sums[row[b]], np.int64(N_R), end_into[i])
     i = 0
     for q in range(left.size - 1, -1, -1):
         c = left[q]
@@ -152,11 +154,11 @@ def rise_ranges(
             if begin[i] != q:
                 into = _inside(state, left, begin[i], begin_into[i])
                 g = 1.0 - _climb(row[begin[i]], into, up, shift, slope)
-                _leave(one, N_L, g)
+                _leave(one, np.int64(N_L), g)
             if end[i] != q:
                 into = _inside(state, left, end[i], end_into[i])
                 f = _climb(row[end[i]], into, up, shift, slope)
-                _leave(two, N_R, f)
+                _leave(two, np.int64(N_R), f)
             parts[i, 0] = g
             parts[i, 1] = f
             me[N_I] += 1.0

@@ -105,8 +105,7 @@ def range_variances(error: TreeError, begin: ArrayLike, end: ArrayLike) -> Float
     if a.shape != b.shape or a.ndim != 1 or not ((a >= 0) & (a <= b) & (b <= k)).all():
         raise UsageError(f"ranges need as many begins as ends, rising, within the {k} groups.")
     leaf, out = error.tree.leaf, np.empty(a.size)
-    firsts, lasts = np.empty(a.size, np.int64), np.empty(a.size, np.int64)
-    _ends_in_groups(a, b, k, firsts, lasts)
+    firsts, lasts = _ends_in_groups(a, b, k)
     many = a.size >= leaf.size // _GROUPS_PER_RANGE and error.tree.size > _TOP
     climbed = np.empty((2, a.size if many else 0, 3))
     if many:
@@ -152,17 +151,12 @@ def _by_group(groups: Ints, place: Ints, order: Ints) -> None:
         place[groups[i]] += 1
 
 
-@kernel
-def _ends_in_groups(begin: Floats, end: Floats, k: int, firsts: Ints, lasts: Ints) -> None:
-    """Write the groups in which ranges begin and end; an end on an edge belongs to the group before it."""
-    for i in range(begin.size):
-        first, last = np.int64(begin[i]), np.int64(end[i])
-        if first == k:
-            first -= 1
-        if last > first and last == end[i]:
-            last -= 1
-        firsts[i] = first
-        lasts[i] = last
+def _ends_in_groups(begin: Floats, end: Floats, k: int) -> tuple[Ints, Ints]:
+    """Return the groups in which ranges begin and end; an end on an edge belongs to the group before it."""
+    firsts, lasts = begin.astype(np.int64), end.astype(np.int64)
+    np.minimum(firsts, k - 1, out=firsts)
+    lasts -= (lasts > firsts) & (lasts == end)
+    return firsts, lasts
 
 
 @kernel
@@ -237,18 +231,18 @@ def _answer(
 def weighted_variance(error: TreeError, weights: Floats) -> float:
     """Return the variance of the sum of the groups' totals, each times its weight: O(k)."""
     tree = error.tree
-    return float(_weighted(tree.left, tree.lo, error.part, error.loose, error.total, weights))
+    cover = np.empty(tree.size)
+    cover[tree.leaf] = weights
+    return float(_weighted(tree.left, error.part, error.loose, error.total, cover))
 
 
 @kernel
-def _weighted(left: Nodes, lo: Nodes, part: Floats, loose: Floats, total: float, weights: Floats) -> float:
-    cover = np.empty(left.size)
+def _weighted(left: Nodes, part: Floats, loose: Floats, total: float, cover: Floats) -> float:
+    """Return the variance of a sum, given the weights at the leaves; those of all nodes are written."""
     variance = 0.0
     for q in range(left.size - 1, -1, -1):
         c = left[q]
-        if c == 0:
-            cover[q] = weights[lo[q]]
-        else:
+        if c > 0:
             variance += added(cover[c] - cover[c + 1], loose[q])
             cover[q] = part[q] * cover[c] + (1.0 - part[q]) * cover[c + 1]
     return variance + added(cover[0], total)
@@ -256,22 +250,19 @@ def _weighted(left: Nodes, lo: Nodes, part: Floats, loose: Floats, total: float,
 
 def group_variances(error: TreeError) -> Floats:
     """Return the variance of every group's total: O(k)."""
-    return _groups(error.tree.left, error.tree.lo, error.part, error.loose, error.total, error.tree.k)
+    v = np.full(error.tree.size, error.total)
+    _descend(error.tree.left, error.part, error.loose, v)
+    return v[error.tree.leaf]
 
 
 @kernel
-def _groups(left: Nodes, lo: Nodes, part: Floats, loose: Floats, total: float, k: int) -> Floats:
-    v = np.empty(left.size)
-    out = np.empty(k)
-    v[0] = total
+def _descend(left: Nodes, part: Floats, loose: Floats, v: Floats) -> None:
+    """Write the variance of every node's total, given that of the root."""
     for q in range(left.size):
         c = left[q]
-        if c == 0:
-            out[lo[q]] = v[q]
-        else:
+        if c > 0:
             v[c] = added(part[q], v[q]) + loose[q]
             v[c + 1] = added(1.0 - part[q], v[q]) + loose[q]
-    return out
 
 
 def total_variance(error: TreeError, widths: ArrayLike, queries: Queries) -> float:
