@@ -218,6 +218,24 @@ def test_a_loop_is_compiled_once_and_told_only_then(tmp_path):
 
 
 @pytest.mark.usefixtures("beside")
+def test_a_person_who_waits_is_told_once_unless_a_program_does(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "_told", [])
+    with kernels.telling("first"):
+        loop_of(tmp_path, "unwatched")(1)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)  # as in a notebook
+    heard = []
+    with kernels.noticing(lambda: heard.append(1)), kernels.telling("second"):
+        loop_of(tmp_path, "heard")(1)
+    assert heard == [1] and not capsys.readouterr().err
+    monkeypatch.setattr(kernels, "_told", [])
+    for name in ("third", "fourth"):
+        with kernels.telling(name):
+            loop_of(tmp_path, name)(1)
+    assert capsys.readouterr().err == "compiling third: some seconds, once ...\n"
+
+
+@pytest.mark.usefixtures("beside")
 def test_damaged_and_unwritable_files_are_a_reason_to_compile_and_no_more(tmp_path, monkeypatch):
     from numba.core.caching import IndexDataCacheFile
 

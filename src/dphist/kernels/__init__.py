@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -24,6 +25,7 @@ from typing import Any, TypeVar, cast
 _Function = TypeVar("_Function", bound=Callable[..., object])
 LOOPS: list[Any] = []  # the loops of all modules that were imported so far
 _waiting: list[Callable[[], None]] = []  # who wants to know of the next compilation
+_told: list[bool] = []  # whether somebody was told of one
 
 
 def kernel(function: _Function) -> _Function:
@@ -57,6 +59,20 @@ def noticing(notify: Callable[[], None]) -> Iterator[None]:
             _waiting.remove(notify)
 
 
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Tell a person at a terminal or in a notebook that a method is being compiled; once in a process.
+
+    A program that listens itself (``noticing``) is left to say so in its own words.
+    """
+    watched = sys.stderr is not None and (sys.stderr.isatty() or hasattr(sys, "ps1"))
+    if not watched or _waiting or _told:
+        yield
+        return
+    with noticing(lambda: print(f"compiling {name}: some seconds, once ...", file=sys.stderr, flush=True)):
+        yield
+
+
 @cache
 def _forgiving_cache() -> Any:
     """Return numba's cache, made tolerant: a full disk or a damaged file is not an error."""
@@ -83,6 +99,7 @@ def _listen() -> None:
     class Listener(events.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
             while _waiting:
+                _told[:] = [True]
                 _waiting.pop()()
 
         def on_end(self, event: Any) -> None:

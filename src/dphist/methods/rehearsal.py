@@ -15,6 +15,7 @@ import numpy as np
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Ints
 from dphist.domain.workload import Ranges, RangesOfLength, Rectangles, Workload
+from dphist.kernels import telling
 from dphist.kernels.trees.hat_rules import LEAST
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.sparse import SparsePipeline
@@ -53,12 +54,13 @@ def rehearse(
         key = (repr(pipeline), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
         if key in _rehearsed:
             continue
-        try:
-            _run(pipeline, small, asked, epsilon, sensitivity, post)
-        except Exception:  # a user's component may fit this domain alone
-            if shape == domain.shape or domain.is_large:
-                raise
-            _run(pipeline, domain, workload, epsilon, sensitivity, post)
+        with telling(pipeline.name):
+            try:
+                _run(pipeline, small, asked, epsilon, sensitivity, post)
+            except Exception:  # a user's component may fit this domain alone
+                if shape == domain.shape or domain.is_large:
+                    raise
+                _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
 
 
