@@ -44,6 +44,26 @@ def test_quantiles_and_the_mean(line):
     assert [float(row["low"]) for row in table] == [answer.low for answer in expected]
 
 
+def test_without_a_part_the_release_is_shown_as_when_it_was_published(line):
+    run = dphist("query", "line.json")
+    assert run.stdout.startswith("Release('auto', 4 bins") and "[3, 4]" in run.stdout
+    assert "such as: dphist query line.json 0 1" in run.stderr
+    assert "ask for a part, such as 0 1" in dphist("query", "line.json", "--json", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (("query", "line.json", "--quantile", "0,5"), "a number such as 0.5, with a decimal point"),
+        (("query", "line.json", "0", "1", "--level", "95%"), "a number such as 0.5, with a decimal point"),
+        (("publish", "people.csv", "--max-contributions", "1.5"), "a whole number such as 3"),
+    ],
+)
+def test_a_number_that_is_none_is_told_how_to_write_it(line, given, words):
+    said = " ".join(dphist(*given, code=2).stderr.replace("│", " ").split())
+    assert words in said and "unable to parse" not in said
+
+
 def test_time_grids_and_labels_in_their_own_words(here):
     days = package.from_counts([3, 4, 5], bins=Instants("2024-01-01", "2024-01-04", "1d"), epsilon=1)
     days.save("days.json")
@@ -83,7 +103,7 @@ def test_a_file_that_lists_no_ranges(line, text, code, says):
 
 
 def test_nothing_asked_and_both_formats(line):
-    assert "such as" in dphist("query", "line.json", code=2).stderr
+    assert "such as" in dphist("query", "line.json", "--joint", code=2).stderr
     assert "not both" in dphist("query", "line.json", "0", "1", "--csv", "--json", code=2).stderr
     assert "cannot be read" in dphist("query", "line.json", "--ranges", "none.csv", code=4).stderr
 

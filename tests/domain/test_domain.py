@@ -266,3 +266,10 @@ def test_categories_may_give_nulls_a_bin():
     assert Categories(("a",), null=True).index(["z", None]).tolist() == [-1, 1]
     old = {"kind": "categories", "labels": ["a"], "other": False}  # as written before there was a null bin
     assert Domain.from_dict({"axes": [old]}).axes[0] == Categories(("a",))
+
+
+def test_too_many_equal_bins_say_of_which_there_may_be_more():
+    with pytest.raises(
+        UsageError, match=r"1,099,511,627,776 bins are more than .* whole numbers, .* up to 2\^62"
+    ):
+        Regular(lo=0, hi=1, bins=2**40)

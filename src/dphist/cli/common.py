@@ -31,6 +31,12 @@ HOW_TO_JOIN = {
 }
 
 
+_NUMBERS = {
+    "number": "write a number such as 0.5, with a decimal point.",
+    "integer": "write a whole number such as 3.",
+}
+
+
 class Command(TyperCommand):
     """A command whose flags are listed without a type, and whose options are given once."""
 
@@ -51,7 +57,8 @@ class Command(TyperCommand):
                 name = option.opts[0]
                 advice = HOW_TO_JOIN.get(name, "give it once")
                 raise UsageError(f"{name} was given more than once, and only one would count: {advice}.")
-        return super().parse_args(ctx, args)
+        with _in_our_words():
+            return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _bare(super().get_params(ctx))
@@ -67,6 +74,19 @@ class Command(TyperCommand):
                 say(f"warning: {old} is called {new} now; the old name goes with the next version.")
                 args = [*args[:at], f"{new}{equals}{value}", *args[at + 1 :]]
         return args
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """Say of an option that is no number what it should be."""
+    try:
+        yield
+    except Exception as error:
+        said = str(vars(error).get("message", ""))
+        for kind, words in _NUMBERS.items():
+            if said.startswith(f"Input should be a valid {kind}"):
+                vars(error)["message"] = words
+        raise
 
 
 class Charging(Command):

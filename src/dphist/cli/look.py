@@ -70,7 +70,7 @@ def query(
 ) -> None:
     """Answer how many records lie between LO and HI, with a confidence interval; spends nothing.
 
-    Many ranges, quantiles and the mean are answered likewise.
+    Many ranges, quantiles and the mean are answered likewise. Without a PART the whole release is shown.
     """
     from dphist.release import load
     from dphist.release.show import short_id
@@ -87,7 +87,11 @@ def query(
         return
     if not part:
         example = shlex.join(example_part(asked.domain))
-        raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
+        if as_json or joint or since is not None or (group and isinstance(asked, _Sums)):
+            raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
+        show_release(loaded if isinstance(asked, _Sums) else asked)
+        say(f"ask for a part, such as: dphist query {shlex.quote(str(release))} {example}")
+        return
     answer = _ask(asked, part, level, joint=joint)
     changed = None if since is None else _change(asked, since, group, part, level, joint=joint)
     accuracy = "" if isinstance(asked, _Sums) else asked.error.accuracy

@@ -333,7 +333,12 @@ def as_number(value: object, name: str, *, quote: bool = True) -> float:
 def check_size(n: int, most: int = MAX_BINS) -> None:
     """Refuse more bins than fit in memory, or in the numbers of bins."""
     if n > most:
-        raise UsageError(f"{n} bins are more than the {most} this package handles; use fewer.")
+        many = (
+            ""
+            if most > MAX_BINS
+            else " Of whole numbers, times, addresses and codes there may be up to 2^62."
+        )
+        raise UsageError(f"{n:,} bins are more than the {most:,} that there may be here; use fewer.{many}")
 
 
 def refuse_to_list(n: int) -> None:

@@ -308,8 +308,8 @@ def refuse_names(columns: tuple[str, ...], where: str | None, unit: str | None, 
     """Refuse names for bare arrays, which have none."""
     if columns or where is not None or unit is not None or table is not None:
         raise UsageError(
-            "columns, where, unit and table need a table with named columns; "
-            "give a dataframe or a file instead of a bare array."
+            "columns, where, unit and table need a table with named columns: give a dataframe, such as "
+            "pandas.DataFrame(data), or the path of a file or a database."
         )
 
 

@@ -270,10 +270,10 @@ def _check_column(engine: Engine, text: str, field: Field, axis: Axis) -> None:
             f"or count a number made from it, for example EXTRACT(hour FROM {text})."
         )
     elif field.kind not in ("integer", "decimal", "float", "boolean"):
-        raise DataError(
-            f"the column {text!r} is of type {field.type}, which these bins cannot take; count a number "
-            f"made from it, for example EXTRACT(hour FROM {text})."
-        )
+        nested = field.type.upper().startswith(("LIST", "STRUCT", "MAP", "ARRAY", "UNION"))
+        mend = "make its parts columns of their own first, in a view or a new file"
+        mend = mend if nested else f"count a number made from it, for example EXTRACT(hour FROM {text})"
+        raise DataError(f"the column {text!r} is of type {field.type}, which these bins cannot take; {mend}.")
 
 
 def _typed(engine: Engine, value: exp.Expression, field: Field, axis: Axis) -> exp.Expression:
