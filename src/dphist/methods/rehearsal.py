@@ -54,13 +54,12 @@ def rehearse(
         key = (repr(pipeline), shape, repr(asked.to_dict()), epsilon, sensitivity, post)
         if key in _rehearsed:
             continue
-        with telling(pipeline.name):
-            try:
-                _run(pipeline, small, asked, epsilon, sensitivity, post)
-            except Exception:  # a user's component may fit this domain alone
-                if shape == domain.shape or domain.is_large:
-                    raise
-                _run(pipeline, domain, workload, epsilon, sensitivity, post)
+        try:
+            _run(pipeline, small, asked, epsilon, sensitivity, post)
+        except Exception:  # a user's component may fit this domain alone
+            if shape == domain.shape or domain.is_large:
+                raise
+            _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
 
 
@@ -92,7 +91,7 @@ def _run(
         if isinstance(pipeline, SparsePipeline):
             counts = SparseCounts(*counts.held(), domain, sensitivity)
         curator = Curator.simulated(counts, epsilon=epsilon, seed=0)
-        with np.errstate(all="ignore"):  # these numbers are discarded
+        with telling(pipeline.name), np.errstate(all="ignore"):  # these numbers are discarded
             release = pipeline.run(curator, workload, post=post)
             release.intervals()
             release.total()
