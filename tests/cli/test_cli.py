@@ -292,7 +292,7 @@ def test_only_the_command_that_is_named_is_imported():
         groups = [group.name for group in program.made(words).registered_groups]
         assert commands(words) + groups == words[:1]
     for words in ([], ["--help", "studio"], ["studi"]):  # the help lists all, and so does a suggestion
-        assert commands(words) == list(program._HOME)
+        assert commands(words) == list(program._COMMANDS)
     code = (
         "import sys; from dphist.cli import program; program.made(['studio']); "
         "print(sorted({'numpy', 'dphist.domain', 'dphist.cli.publish'} & set(sys.modules)))"

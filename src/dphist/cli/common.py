@@ -89,6 +89,12 @@ def _in_our_words() -> Iterator[None]:
         raise
 
 
+class Asking(Command):
+    """A command whose arguments may look like options, as -5 does: they are ends of a query."""
+
+    ignore_unknown_options = True
+
+
 class Charging(Command):
     """A command that charges a ledger: an error that came before says that nothing was charged."""
 

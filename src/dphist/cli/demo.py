@@ -9,19 +9,26 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
-from dphist import records
-from dphist.planning import flights
-from dphist.planning import plan as api
-from dphist.release import Release
+import typer
+
+from dphist.cli.common import say
+from dphist.cli.shown import show_release
 
 COLUMN, LOW, HIGH, BINS = "arr_delay", -60, 180, 120
 
 
-def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[Release], None]) -> Release:
-    """Publish the arrival delays of the flights, and leave release, picture and ledger in a folder."""
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("dphist-demo"),
+    epsilon: Annotated[str, typer.Option(help="The privacy budget.")] = "0.01",
+) -> None:
+    """Publish 336,776 real flights (public data); writes a release, charts and a ledger."""
+    from dphist import records
+    from dphist.planning import flights
+    from dphist.planning import plan as api
+
     plan = api.Plan(bins=BINS, range=(LOW, HIGH), column=COLUMN, epsilon=epsilon, workload="ranges")
     flights.archive()
     book = flights.own_ledger(out)
@@ -39,14 +46,13 @@ def run(out: Path, *, epsilon: str, say: Callable[[str], None], show: Callable[[
     for name in ("release.png", "release.html"):
         release.plot(out / name, truth=truth, overwrite=True)
     say("4. released  here in steps of 10 minutes, added up from the release, for free")
-    show(release.rebin(5))
+    show_release(release.rebin(5))
     late, exact = release.sum(60, HIGH), int(truth[(60 - LOW) * BINS // (HIGH - LOW) :].sum())
     say(f"5. a query   1 to 3 hours late: {late}")
     say(f"             the truth, public here: {exact:,}")
     say(f"6. left in   {out}: release.json  release.png  release.html  ledger.db")
     say(f"   next      {called()} query {out / 'release.json'} 60 180")
     say(f"             {called()} ledger show {out / 'ledger.db'}")
-    return release
 
 
 def called() -> str:

@@ -447,13 +447,3 @@ def _summary(part: str, found: Audit) -> dict[str, Any]:
         "runs": found.trials,  # its old name, for one version
         "beta": found.beta,
     }
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("dphist-demo"),
-    epsilon: Annotated[str, typer.Option(help="The privacy budget.")] = "0.01",
-) -> None:
-    """Publish 336,776 real flights (public data); writes a release, charts and a ledger."""
-    from dphist.cli import demo
-
-    demo.run(out, epsilon=epsilon, say=say, show=show_release)

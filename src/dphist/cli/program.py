@@ -11,30 +11,30 @@ from typing import Annotated
 import typer
 
 from dphist._common import __version__
-from dphist.cli.common import CODES, Charging, Command, Commands, say, show
+from dphist.cli.common import CODES, Asking, Charging, Command, Commands, say, show
 from dphist.errors import DphistError
 
-# The module of each command, in the order of the help. Only that of the command which was named is imported.
-_HOME = {
-    "check": "check",
-    "publish": "publish",
-    "bounds": "bounds",
-    "query": "look",
-    "plot": "look",
-    "export": "handin",
-    "report": "handin",
-    "methods": "look",
-    "audit": "look",
-    "demo": "look",
-    "advise": "advise",
-    "preview": "advise",
-    "compare": "lab",
-    "shapes": "lab",
-    "studio": "studio",
-    "warm": "warm",
+# The module and the kind of each command, in the order of the help; only the module of the command which was
+# named is imported.
+_COMMANDS: dict[str, tuple[str, type[Command]]] = {
+    "check": ("check", Command),
+    "publish": ("publish", Charging),
+    "bounds": ("bounds", Charging),
+    "query": ("look", Asking),
+    "plot": ("look", Command),
+    "export": ("handin", Command),
+    "report": ("handin", Command),
+    "methods": ("look", Command),
+    "audit": ("look", Command),
+    "demo": ("demo", Charging),
+    "advise": ("advise", Command),
+    "preview": ("advise", Command),
+    "compare": ("lab", Command),
+    "shapes": ("lab", Command),
+    "studio": ("studio", Command),
+    "warm": ("warm", Command),
 }
 _GROUPS = ("plan", "ledger")
-_CHARGING = ("publish", "bounds", "demo")
 
 
 def made(words: list[str]) -> typer.Typer:
@@ -50,15 +50,13 @@ def made(words: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_version)
-    named = [word for word in words[:1] if word in _HOME or word in _GROUPS]
-    for name in named or (*_HOME, *_GROUPS):
-        module = import_module(f"dphist.cli.{_HOME.get(name, name)}")
+    named = words[:1] if words and words[0] in (*_COMMANDS, *_GROUPS) else (*_COMMANDS, *_GROUPS)
+    for name in named:
         if name in _GROUPS:
-            app.add_typer(module.app, name=name)
-            continue
-        settings = {"ignore_unknown_options": True} if name == "query" else None
-        kind = Charging if name in _CHARGING else Command
-        app.command(cls=kind, context_settings=settings)(getattr(module, name))
+            app.add_typer(import_module(f"dphist.cli.{name}").app, name=name)
+        else:
+            home, kind = _COMMANDS[name]
+            app.command(cls=kind)(getattr(import_module(f"dphist.cli.{home}"), name))
     return app
 
 
