@@ -291,6 +291,11 @@ def test_numbers_whose_products_do_not_fit_are_cut_place_by_place(monkeypatch):
     assert clusters.kd_splits(h, threshold=1.0).size > 2
 
 
+def test_loops_of_hulls_are_compiled_once():
+    clusters.kd_splits(np.arange(600) ** 2, threshold=1.0)
+    assert len(hulls._push.signatures) == len(hulls.best_cut.signatures) == 1
+
+
 def test_kd_grid_numbers_rectangles():
     grid = np.array([[1, 1, 5], [1, 1, 5], [1, 1, 7]])
     assert clusters.kd_grid(grid, threshold=0.5).tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, 2]]

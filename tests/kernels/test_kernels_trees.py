@@ -224,7 +224,7 @@ def check_greedy(draw, tree, widths, queries, *, decay):
     share = np.empty(tree.size)
     passes.rise(share, budget.GREEDY)
     weights = tuning.greedy_weights(tree, widths, queries, decay=decay)
-    assert np.allclose(budget.weights_of(tree.parent, share), weights, rtol=0, atol=0)
+    assert np.allclose(budget.weights_of(tree, share), weights, rtol=0, atol=0)
     assert np.allclose(naive.node_matrix(tree.lo, tree.hi, tree.k).T @ weights, 1.0)
     node = {(int(a), int(b)): q for q, (a, b) in enumerate(zip(tree.lo, tree.hi, strict=True))}
     state, used = passes.state, 0
@@ -311,7 +311,7 @@ def check_fall(tree, widths, queries, share):
     passes = tuning._Passes.over(tree, widths, queries, decay=True, collapse=True)
     total = passes.rise(share, budget.GIVEN)
     passes.fall(share)
-    c = budget.weights_of(tree.parent, share)
+    c = budget.weights_of(tree, share)
     y = naive.node_matrix(tree.lo, tree.hi, tree.k)
     with np.errstate(divide="ignore"):
         _, covariance, _ = naive.fit(y, np.zeros(tree.size), 1 / c**2)

@@ -217,6 +217,16 @@ def test_a_loop_is_compiled_once_and_told_only_then(tmp_path):
     assert sum(again.stats.cache_hits.values()) == 2
 
 
+def test_what_only_loops_call_refuses_a_call_from_python():
+    """Numba would end the process without a word."""
+    from dphist.kernels.partition import hulls
+
+    sums, corners = np.array([0, 3, 4, 9]), np.zeros(4, np.int32)
+    assert hulls._push.py_func(sums, corners, 0, 0, 2, 1) == 1
+    with pytest.raises(TypeError, match="_push is called by compiled loops alone"):
+        hulls._push(sums, corners, 0, 0, 2, 1)
+
+
 @pytest.mark.usefixtures("beside")
 def test_a_person_who_waits_is_told_once_unless_a_program_does(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kernels, "_told", [])

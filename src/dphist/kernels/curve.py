@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from dphist.domain.groups import Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 
 _ROOM = 1 << 22  # ends of runs that are listed at once
 
@@ -106,7 +106,7 @@ def _ends(boxes: Ints, columns: int, path: Ints, place: Ints, jumps: Ints, out: 
     return begun
 
 
-@kernel
+@subkernel
 def _within(at: int, x0: int, x1: int, y0: int, y1: int, columns: int, path: Ints) -> bool:
     """Return whether the cell at a place lies in a rectangle; there is none beyond the curve's ends."""
     if at < 0 or at >= path.size:
@@ -116,7 +116,7 @@ def _within(at: int, x0: int, x1: int, y0: int, y1: int, columns: int, path: Int
     return bool(x0 <= x < x1 and y0 <= y < y1)
 
 
-@kernel
+@subkernel
 def _inside(at: int, x0: int, x1: int, y0: int, y1: int, columns: int, path: Ints) -> bool:
     """Return whether the cell at a place lies in a rectangle, and not on its border."""
     return _within(at, x0 + 1, x1 - 1, y0 + 1, y1 - 1, columns, path)

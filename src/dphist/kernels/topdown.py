@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.halving import cuts, halved, public_key, public_uniforms, whole_numbers
 
 LARGEST = 2.0**53  # totals are clipped to this, so that all numbers stay exact integers
@@ -150,7 +150,7 @@ def share(y: Floats, h: Floats, bound: Ints, total: int, start: float, out: Ints
         left -= moved
 
 
-@kernel
+@subkernel
 def _level(y: Floats, h: Floats, bound: Ints, total: int) -> float:
     """Return t with sum of clip(y - t h, 0, bound) = total."""
     m = y.size

@@ -19,7 +19,7 @@ import numpy as np
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.averaging import GOLDEN
 from dphist.kernels.averaging.offsets import (
     COUNTED,
@@ -255,7 +255,7 @@ def _tree(
             inside[left + 1] = total - inside[left]
 
 
-@kernel
+@subkernel
 def _from_inside(kept: Floats, total: float, offset: float, part: float, left: float, right: float) -> float:
     """Return the estimate of a node's total that the division of its bins suggests.
 
@@ -268,7 +268,7 @@ def _from_inside(kept: Floats, total: float, offset: float, part: float, left: f
     return float((1.0 - kept[LEFT] - kept[RIGHT]) * apart + kept[LEFT] * right + kept[RIGHT] * left)
 
 
-@kernel
+@subkernel
 def _contrast(
     sums: Floats, scales: Floats, shift: int, whole: Floats, edges: Floats, h: int, node: int
 ) -> tuple[float, float, float, float, float]:

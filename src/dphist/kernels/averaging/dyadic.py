@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.averaging import GOLDEN
 
 # Chosen on seven public histograms of 4,096 bins (DPBench) and twelve made-up shapes: see docs/constants.md.
@@ -411,7 +411,7 @@ def _levels(
             away[node] = gap
 
 
-@kernel
+@subkernel
 def _merge(ratio: Floats, lo: int, mid: int, hi: int, spare: Floats) -> None:
     """Merge two sorted halves."""
     left, right = lo, mid
@@ -426,7 +426,7 @@ def _merge(ratio: Floats, lo: int, mid: int, hi: int, spare: Floats) -> None:
         ratio[k] = spare[k - lo]
 
 
-@kernel
+@subkernel
 def _merge_weighted(
     ratio: Floats, weight: Floats, lo: int, mid: int, hi: int, spare: Floats, spare_weight: Floats
 ) -> None:
@@ -443,7 +443,7 @@ def _merge_weighted(
         ratio[k], weight[k] = spare[k - lo], spare_weight[k - lo]
 
 
-@kernel
+@subkernel
 def _middle(ratio: Floats, weight: Floats, lo: int, hi: int, half: float) -> float:
     """Return the weighted median of sorted numbers: the mean of two where their weights halve the total."""
     below = 0.0
@@ -543,14 +543,14 @@ def _evidence(
             out[2, row] = near + cost
 
 
-@kernel
+@subkernel
 def _read(row: Floats, place: float) -> float:
     """Return the entry of a table between two of its steps; past its end the last step goes on."""
     k = int(min(place, _CELLS + 0.0))
     return float(row[k] + (place - k) * (row[k + 1] - row[k]))
 
 
-@kernel
+@subkernel
 def _far(row: Floats, gap: float) -> float:
     """Return a bin's log likelihood by its distance if some are outliers, a power law past the table."""
     place = _CELLS / _TOP * math.sqrt(gap)
@@ -691,7 +691,7 @@ def _downward(
                 row[3] = power + gap * (2 * mean + weight * gap) if weight > 0 else 0.0
 
 
-@kernel
+@subkernel
 def _add(
     z: Floats,
     q: Floats,

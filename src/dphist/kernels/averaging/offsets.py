@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.domain.groups import Floats
-from dphist.kernels import kernel
+from dphist.kernels import subkernel
 
 SPREADS = np.array([0.0, 2.0**-5, 2.0**-3, 2.0**-1])
 TRENDS = np.array([0.0, 2.0**-5])
@@ -77,7 +77,7 @@ class Prior:
         return cls(np.clip(empty / 2.0, 0.0005, 0.45), mixture)
 
 
-@kernel
+@subkernel
 def trend(before: float, total: float, after: float) -> float:
     """Return the offset of a line through a node and its two neighbours of the same size.
 
@@ -90,13 +90,13 @@ def trend(before: float, total: float, after: float) -> float:
     return -0.125 * slope if up > 0.0 else 0.125 * slope
 
 
-@kernel
+@subkernel
 def spread(c: float, total: float) -> float:
     """Return the variance of an offset: that of the rate, and that of records which fall to either half."""
     return c * total * (c * total) + 0.25 * total
 
 
-@kernel
+@subkernel
 def mixed(
     mixture: Floats,
     offset: float,
@@ -144,7 +144,7 @@ def mixed(
     return float(best + np.log(whole))
 
 
-@kernel
+@subkernel
 def keep(posterior: Floats, variance: float, total: float, drift: float, kept: Floats) -> None:
     """Fill in the sums over the mixture from which `expected` computes the mean of the offset."""
     for k in range(GAIN, KEPT):
@@ -167,7 +167,7 @@ def keep(posterior: Floats, variance: float, total: float, drift: float, kept: F
         kept[HIGH_GAIN] += posterior[_S + _R + _N + k] * gain
 
 
-@kernel
+@subkernel
 def expected(kept: Floats, offset: float, part: float, total: float) -> float:
     """Return the mean of the left child's total, given the node's.
 
@@ -186,7 +186,7 @@ def expected(kept: Floats, offset: float, part: float, total: float) -> float:
     return float(min(max(own + both * moved - kept[LEFT] * own + kept[RIGHT] * other, 0.0), total))
 
 
-@kernel
+@subkernel
 def decided(both: float, left: float, right: float, kept: Floats) -> float:
     """Return the log of the sum of three weights given by their logs; fill in two of the probabilities."""
     best = max(both, max(left, right))
@@ -197,7 +197,7 @@ def decided(both: float, left: float, right: float, kept: Floats) -> float:
     return float(best + np.log(whole))
 
 
-@kernel
+@subkernel
 def count(kept: Floats, posterior: Floats, counted: Floats) -> None:
     """Add what one node says to what is counted of its height."""
     either = kept[LEFT] + kept[RIGHT]

@@ -13,7 +13,7 @@ import numpy as np
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.averaging.offsets import (
     COUNTED,
     KEPT,
@@ -168,7 +168,7 @@ def _pass(
             count(kept[q], posterior, counted[h])
 
 
-@kernel
+@subkernel
 def _measured(way: Floats, noisy: float, var: float) -> None:
     """Bring one more measurement of the total into a message."""
     both = way[VARIANCE] + var
@@ -178,7 +178,7 @@ def _measured(way: Floats, noisy: float, var: float) -> None:
     way[VARIANCE] *= var / both
 
 
-@kernel
+@subkernel
 def _moments(ways: Floats, kept: Floats, message: Floats) -> None:
     """Fill in the mean and the variance of the mixture of three messages."""
     mean, v = 0.0, 0.0
@@ -191,7 +191,7 @@ def _moments(ways: Floats, kept: Floats, message: Floats) -> None:
     message[VARIANCE] = v
 
 
-@kernel
+@subkernel
 def _weight(kept: Floats, way: int) -> float:
     """Return how likely it is that both children, the right one alone or the left one alone hold records."""
     if way == 0:

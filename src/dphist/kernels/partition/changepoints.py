@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.partition.costs import gridded, numbers, penalties, trace
 from dphist.kernels.partition.deviations import Whole
 
@@ -230,7 +230,7 @@ def _best_runs(
         floor = np.inf
 
 
-@kernel
+@subkernel
 def _fresh(state: Floats, c: Whole, low: float, high: float) -> None:
     """Give a new start all levels and no SSE."""
     state[c, 0] = 0.0
@@ -240,7 +240,7 @@ def _fresh(state: Floats, c: Whole, low: float, high: float) -> None:
     state[c, 4] = 0.0
 
 
-@kernel
+@subkernel
 def _between(sums: Ints, u: int, t: int, v: int) -> float:
     """Return SSE(u, v) - SSE(u, t) - SSE(t, v), which is 0 if t is u or v."""
     if t <= u or v <= t:
@@ -250,7 +250,7 @@ def _between(sums: Ints, u: int, t: int, v: int) -> float:
     return off * off * (one * two / (one + two))
 
 
-@kernel
+@subkernel
 def _compare_again(
     now: int,
     alive: Whole,
@@ -338,7 +338,7 @@ def _compare_again(
     return kept
 
 
-@kernel
+@subkernel
 def _narrow(state: Floats, c: Whole, low: float, high: float) -> None:
     """Take the levels below ``low`` and above ``high`` from a start."""
     state[c, 1] = max(state[c, 1], low)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from dphist.domain.groups import Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.partition import hulls
 from dphist.kernels.partition.costs import Row, cost, gridded, is_sorted, numbers, penalties
 from dphist.kernels.partition.segments import k_groups_sorted
@@ -100,7 +100,7 @@ def _walk(x: Ints, sums: Ints, a: float, ordered: bool, starts: Ints) -> int:
     return k
 
 
-@kernel
+@subkernel
 def _reaches(sums: Ints, y: int, j: int, n: int, a: float, gap: float) -> bool:
     """Say whether some cluster that begins at j gives its first number an error of at most ``gap``.
 

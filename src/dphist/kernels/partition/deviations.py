@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dphist.domain.groups import Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 
 Ranks = NDArray[np.int32]
 Center = Literal["mean", "median"]
@@ -150,7 +150,7 @@ def _shortest_slide(distinct: int) -> int:
 
 
 # intervals.py calls this too; numba's cache watches only the caller's own file, so touch that one as well.
-@kernel
+@subkernel
 def mean_cost(above: Whole, k: Whole, r: Whole, m: int, grid: int, cap: int) -> Whole:
     """Return min(2 grid above - ceil(2 grid k r / m), cap) without overflow."""
     if above > cap // (2 * grid) + m:  # k r / m < m

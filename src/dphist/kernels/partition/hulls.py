@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain.groups import Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.partition.deviations import Whole
 
 Places = NDArray[np.int32]
@@ -67,7 +67,7 @@ def make_hulls(sums: Ints, *, block: int) -> Hulls:
     return Hulls(np.concatenate(found), np.concatenate([*starts, before[-1:]]), np.array(first))
 
 
-@kernel
+@subkernel
 def _push(sums: Ints, corners: Places, first: Whole, top: Whole, place: Whole, side: int) -> Whole:
     """Add a place to the hull that begins at ``first``, and return its end; side 1 is above, -1 below."""
     while top - first >= 2:
@@ -105,7 +105,7 @@ def _joined_hulls(sums: Ints, below: Places, ends: Ints, corners: Places, begin:
     begin[begin.size - 1] = top
 
 
-@kernel
+@subkernel
 def best_cut(
     sums: Ints,
     corners: Places,

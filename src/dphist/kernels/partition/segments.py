@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.partition.costs import (
     TINY,
     Row,
@@ -174,7 +174,7 @@ def _add_up(h: Ints, bits: int, one: Ints, two: Ints, hh: Ints, hl: Ints, ll: In
 
 # The two offers are functions of their own, with every array an argument: one function with a branch, a table
 # or a tuple of the sums takes twice as long.
-@kernel
+@subkernel
 def _offer(
     best: Floats,
     back: Ints,
@@ -205,7 +205,7 @@ def _offer(
     back[j] = start
 
 
-@kernel
+@subkernel
 def _offer_wide(
     best: Floats,
     back: Ints,

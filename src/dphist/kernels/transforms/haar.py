@@ -5,11 +5,12 @@ None forms a matrix.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Nodes, Tree, make_tree
+from dphist.kernels.trees.tree import Tree, make_tree
 from dphist.kernels.trees.variances import TreeError
 
 
@@ -37,8 +38,12 @@ def haar_variances(rows: int, columns: int) -> Floats:
 
 def leaf_depths(k: int) -> Ints:
     """Return how many nodes lie above each cell in the binary tree over k cells, counted on the tree."""
-    tree = make_tree(k, 2)
-    return _depths(tree.parent)[tree.leaf]
+    return _leaf_depths(make_tree(k, 2))
+
+
+def _leaf_depths(tree: Tree) -> Ints:
+    depth = np.repeat(np.arange(len(tree.levels)), [end - begin for begin, end in tree.levels])
+    return depth[tree.leaf]
 
 
 def haar_error(k: int) -> TreeError:
@@ -72,30 +77,16 @@ def _unfold(y: Floats) -> Floats:
     tree = make_tree(y.shape[0], 2)
     z = np.empty((tree.size, y.shape[1]))
     z[0] = y[0]
-    _descend(tree.left, y, z)
+    row = 1  # of y, which has the differences of the nodes with children in order
+    for (begin, end), (child, last) in pairwise(tree.levels):
+        above = z[begin:end][tree.left[begin:end] > 0]
+        below = y[row : row + len(above)]
+        row += len(above)
+        for side, total in enumerate((above + below, above - below)):
+            z[child + side : last : 2] = total / 2.0
     return np.asarray(z[tree.leaf])
 
 
-@kernel
-def _descend(left: Nodes, y: Floats, z: Floats) -> None:
-    """Give every node its total, from the root down; row 1 + i of y is the i-th inner node's difference."""
-    row = 0
-    for q in range(left.size):
-        if left[q] > 0:
-            row += 1
-            for c in range(y.shape[1]):
-                z[left[q], c] = (z[q, c] + y[row, c]) / 2.0
-                z[left[q] + 1, c] = (z[q, c] - y[row, c]) / 2.0
-
-
-@kernel
-def _depths(parent: Nodes) -> Ints:
-    depth = np.zeros(parent.size, np.int64)
-    for q in range(1, parent.size):
-        depth[q] = depth[parent[q]] + 1
-    return depth
-
-
 def _leaf_variances(tree: Tree) -> Floats:
-    quarter = 0.25 ** _depths(tree.parent)[tree.leaf]
+    quarter = 0.25 ** _leaf_depths(tree)
     return (1.0 - quarter) / 3.0 + quarter

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.partition.deviations import Whole
 
 Sides: TypeAlias = tuple[Ints, Ints, Ints, Ints]  # of the boxes [x0, x1) x [y0, y1): x0, x1, y0, y1
@@ -76,7 +76,7 @@ def _update(mass: Floats, edges: Ints, measured: Floats, passes: int) -> None:
             _scale(mass, none, rows, none, columns, total / _sum(mass, none, rows, none, columns))
 
 
-@kernel
+@subkernel
 def _sum(mass: Floats, top: Whole, bottom: int, left: Whole, right: int) -> float:
     total = 0.0
     for r in range(top, bottom):
@@ -85,7 +85,7 @@ def _sum(mass: Floats, top: Whole, bottom: int, left: Whole, right: int) -> floa
     return total
 
 
-@kernel
+@subkernel
 def _scale(mass: Floats, top: Whole, bottom: int, left: Whole, right: int, factor: float) -> None:
     for r in range(top, bottom):
         for c in range(left, right):

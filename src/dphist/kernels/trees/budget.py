@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from dphist.domain.groups import Floats
-from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Flags, Nodes
+from dphist.kernels import kernel, subkernel
+from dphist.kernels.trees.tree import Flags, Nodes, Tree
 
 GREEDY, GIVEN, SWEEP = (
     0,
@@ -23,7 +23,7 @@ GREEDY, GIVEN, SWEEP = (
 BUDGET, SEEN, PULL, WIDTH = 0, 1, 2, 3  # what every way down leaves behind, one column each
 
 
-@kernel
+@subkernel
 def least_ratio(j: float, b: float, s: float, outside: float) -> float:
     """Return the r >= 0 that makes (1 + r)^2 (j + b/N) least, N = 1/s + r^2 + outside (1 + r)^2.
 
@@ -54,7 +54,7 @@ def least_ratio(j: float, b: float, s: float, outside: float) -> float:
     return r if (1.0 + r) ** 2 * (j + b / near) < j + b / (a + outside) else 0.0
 
 
-@kernel
+@subkernel
 def greedy_share(j: float, b: float, cross: float, s: float, decay: float, collapse: bool) -> float:
     """Return the l that minimises DAWA's equation (9).
 
@@ -68,7 +68,7 @@ def greedy_share(j: float, b: float, cross: float, s: float, decay: float, colla
     return _share(least_ratio(j + moved, max(b - moved / s, 0.0), s, 0.0))
 
 
-@kernel
+@subkernel
 def swept_share(j: float, s: float, v: float, down: Floats) -> float:
     """Return the best l of one node while all shares outside its subtree stay: the row ``down`` knows them.
 
@@ -81,50 +81,37 @@ def swept_share(j: float, s: float, v: float, down: Floats) -> float:
     return _share(least_ratio(j, down[PULL] / down[SEEN] ** 2, s, outside))
 
 
-@kernel
+@subkernel
 def _share(r: float) -> float:
     return 1.0 if np.isinf(r) else r / (1.0 + r)
 
 
-@kernel
+@subkernel
 def settled(j: float, s: float, share: float) -> tuple[float, float]:
     """Return v and J of a node once its share is known."""
     rest = 1.0 - share
     return s / (rest * rest + share * share * s), (j / (rest * rest) if j > 0.0 else 0.0)
 
 
-def weights_of(parent: Nodes, share: Floats) -> Floats:
+def weights_of(tree: Tree, share: Floats) -> Floats:
     """Return the fraction of the whole budget that each node keeps."""
-    weights = share.copy()
-    _hand_on(parent, np.empty(share.size), weights)
+    weights, budget = np.empty(share.size), np.ones(1)
+    for begin, end in tree.levels:
+        np.multiply(budget, share[begin:end], out=weights[begin:end])
+        budget *= 1.0 - share[begin:end]
+        budget = np.repeat(budget[tree.left[begin:end] > 0], 2)
     return weights
 
 
-@kernel
-def _hand_on(parent: Nodes, rest: Floats, share: Floats) -> None:
-    """Make shares of what reaches the nodes those of the whole; ``rest`` becomes what they hand on."""
-    for q in range(share.size):
-        budget = rest[parent[q]] if q > 0 else 1.0
-        rest[q] = budget * (1.0 - share[q])
-        share[q] *= budget
-
-
-def reserve_below(left: Nodes, parent: Nodes, share: Floats, reserve: float) -> None:
+def reserve_below(tree: Tree, share: Floats, reserve: float) -> None:
     """Let every node that kept all hand on ``reserve``, and its leaves take it."""
-    _reserve(left, parent, reserve, np.zeros(share.size, np.bool_), share)
-
-
-@kernel
-def _reserve(left: Nodes, parent: Nodes, reserve: float, inside: Flags, share: Floats) -> None:
-    for q in range(share.size):
-        if left[q] == 0:
-            continue
-        if q > 0 and inside[parent[q]]:
-            inside[q] = True
-            share[q] = 0.0
-        elif share[q] == 1.0:
-            inside[q] = True
-            share[q] = 1.0 - reserve
+    below = np.zeros(1, np.bool_)  # nodes of a level that lie below one that kept all
+    for begin, end in tree.levels:
+        own, inner = share[begin:end], tree.left[begin:end] > 0
+        all_of_it = inner & ~below & (own == 1.0)
+        own[inner & below] = 0.0
+        own[all_of_it] = 1.0 - reserve
+        below = np.repeat((below | all_of_it)[inner], 2)
 
 
 def reallocate(left: Nodes, measured: Flags, down: Floats, share: Floats) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.hats import HatShape, Weights, sides_of
 from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
@@ -173,7 +173,7 @@ def _solve_rows(
         _correct(first, offset, weights, own, start, row, factor, gap[k], x[k])
 
 
-@kernel
+@subkernel
 def _correct(
     first: Ints,
     offset: Ints,

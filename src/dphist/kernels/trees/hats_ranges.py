@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.hats import HatShape, Weights
 
 
@@ -180,7 +180,7 @@ def _link(
             links[h, slot[a]] = total / root[a, a]
 
 
-@kernel
+@subkernel
 def _take_root(covariance: Floats, slot: Ints, k: int | np.int64, root: Floats) -> None:
     """Write the lower Cholesky factor of the covariance of the first k slots."""
     for a in range(k):
@@ -212,7 +212,7 @@ def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Flo
 # covariances of g'y with every e. With every bin that joins the range, that row is what changes.
 
 
-@kernel
+@subkernel
 def _extend(
     s: int,
     begin: int,
@@ -277,7 +277,7 @@ def _sweep_all(
                 )
 
 
-@kernel
+@subkernel
 def _sweep(
     edge: Ints,
     over: Ints,
@@ -312,7 +312,7 @@ def _sweep(
         s += 2 * side - 1
 
 
-@kernel
+@subkernel
 def _begin(
     edge: int, over: Ints, first: Ints, covariance: Floats, hats: Ints, root: Floats, rows: Floats
 ) -> None:
@@ -333,7 +333,7 @@ def _begin(
             rows[a, b + 1] = root[a, b]
 
 
-@kernel
+@subkernel
 def _enter(
     side: int,
     edge: int,

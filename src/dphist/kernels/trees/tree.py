@@ -55,6 +55,18 @@ class Tree:
         parent.flags.writeable = False
         return parent
 
+    @cached_property
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """The first node of each level and the one after its last, from the root down.
+
+        The children of a level's nodes are the nodes of the next, in the same order.
+        """
+        found, begin, end = [], 0, 1
+        while begin < end:
+            found.append((begin, end))
+            begin, end = end, end + 2 * int(np.count_nonzero(self.left[begin:end]))
+        return tuple(found)
+
     @property
     def k(self) -> int:
         return self.leaf.size
@@ -224,22 +236,12 @@ def level_weights(tree: Tree, *, ratio: float = 1.0, root: bool = True) -> Float
         power[top] = 0.0
     weights: Floats = (power / power.sum())[tree.height]
     weights[~tree.measured] = 0.0
-    _fill_leaves(tree.left, np.ones(tree.k), weights)
+    rest = np.ones(1)  # what the paths to the nodes of a level have left, which is a leaf's
+    for begin, end in tree.levels:
+        own, inner = weights[begin:end], tree.left[begin:end] > 0
+        np.copyto(own, rest, where=~inner)
+        rest = np.repeat(rest[inner] - own[inner], 2)
     return weights
-
-
-@kernel
-def _fill_leaves(left: Nodes, rest: Floats, weights: Floats) -> None:
-    """Give the leaves what their paths have left, which is in ``rest``: the i-th pair of nodes has entry i.
-
-    The root is alone in the first, which is 1 at first; pairs are numbered as their parents are.
-    """
-    for q in range(left.size):
-        over = rest[(q + 1) >> 1]
-        if left[q] == 0:
-            weights[q] = over
-        else:
-            rest[(left[q] + 1) >> 1] = over - weights[q]
 
 
 def integer_parts(weights: ArrayLike, *, lo: Nodes, hi: Nodes, k: int, whole: int = WHOLE) -> Ints:
@@ -310,17 +312,6 @@ def node_variances(tree: Tree, variance: ArrayLike) -> Floats:
 
 
 @kernel
-def combined(own: float, below: float) -> float:
-    """Return the variance of the best mean of two independent estimates, either of them possibly infinite."""
-    if np.isinf(below):
-        return own
-    if np.isinf(own):
-        return below
-    both = own + below
-    return own * (below / both) if both > 0.0 else 0.0
-
-
-@kernel
 def _fit(left: Nodes, lo: Nodes, z: Floats, v: Floats, free: Floats, x: Floats) -> None:
     """Fit bottom-up from each subtree alone, then hand every node's correction down to its children.
 
@@ -348,8 +339,9 @@ def _fit(left: Nodes, lo: Nodes, z: Floats, v: Floats, free: Floats, x: Floats) 
                 free[q] = spare
         elif spare == 0.0:
             both = own + below
-            z[q] = total + (z[q] - total) * (below / both) if both > 0.0 else total
-            v[q] = combined(own, below)
+            part = below / both if both > 0.0 else 0.0
+            z[q] = total + (z[q] - total) * part
+            v[q] = own * part
     for q in range(nodes):
         c = left[q]
         if c == 0:

@@ -45,7 +45,7 @@ def greedy_weights(
     passes = _Passes.over(tree, w, queries, decay=decay, collapse=collapse)
     share = np.empty(tree.size)
     passes.rise(share, GREEDY)
-    return weights_of(tree.parent, share)
+    return weights_of(tree, share)
 
 
 def tuned_weights(
@@ -71,8 +71,8 @@ def tuned_weights(
         quick = tree.k > FULL_EFFORT or (isinstance(queries, tuple) and len(queries[0]) > _MANY_RANGES)
     share = _quickly(passes) if quick else _tune(passes)
     if reserve:
-        reserve_below(tree.left, tree.parent, share, reserve)
-    return weights_of(tree.parent, share)
+        reserve_below(tree, share, reserve)
+    return weights_of(tree, share)
 
 
 def _leaves_only(tree: Tree) -> Floats:

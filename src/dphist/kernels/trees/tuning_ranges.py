@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel
+from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.budget import (
     BUDGET,
     GREEDY,
@@ -47,7 +47,7 @@ _FAR, _PART, _LOOSE = (
 DOWN = WIDTH + 3
 
 
-@kernel
+@subkernel
 def _climb(q: int, f: float, up: Ints, shift: Floats, slope: Floats) -> float:
     """Return F on the highest node joined so far, given F on that of row q; paths are halved on the way."""
     while up[q] != q:
@@ -61,7 +61,7 @@ def _climb(q: int, f: float, up: Ints, shift: Floats, slope: Floats) -> float:
     return f
 
 
-@kernel
+@subkernel
 def _join(kind: Floats, n: np.int64, part: float) -> None:
     """Add one range to the three sums of a kind; a literal as its place would be compiled by itself."""
     kind[n] += 1.0
@@ -69,7 +69,7 @@ def _join(kind: Floats, n: np.int64, part: float) -> None:
     kind[n + 2] += part * part
 
 
-@kernel
+@subkernel
 def _leave(kind: Floats, n: np.int64, part: float) -> None:
     """Take one range out of the three sums of a kind."""
     kind[n] -= 1.0
@@ -199,7 +199,7 @@ def rise_ranges(
     return float(state[0, V] * state[0, B] + state[0, J])
 
 
-@kernel
+@subkernel
 def _merge(t: float, me: Floats, one: Floats, two: Floats) -> None:
     """Make the sums of a node from those of its children."""
     u = 1.0 - t
@@ -216,7 +216,7 @@ def _merge(t: float, me: Floats, one: Floats, two: Floats) -> None:
     me[II] = t * t * (one[II] + me[GG]) + 2.0 * t * u * me[GF] + u * u * (two[II] + me[FF])
 
 
-@kernel
+@subkernel
 def _inside(state: Floats, left: Nodes, q: int, into: float) -> float:
     """Return F of an end on the node it lies in."""
     c = left[q]
@@ -342,7 +342,7 @@ def fall_ranges(
         down[c + 1, PULL] = max(u * u * down[q, PULL] - 2.0 * u * loose * along + own, 0.0)
 
 
-@kernel
+@subkernel
 def _add_up(t: float, down: Floats, me: Floats, one: Floats, two: Floats) -> None:
     """Add up g (c1 - c2) over the ranges at a node, kind by kind, and pass the far ends' sums on."""
     u = 1.0 - t

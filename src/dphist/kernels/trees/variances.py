@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -17,14 +18,15 @@ from numpy.typing import ArrayLike
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError, did_you_mean
-from dphist.kernels import kernel
-from dphist.kernels.trees.tree import Nodes, Tree, combined, node_variances
+from dphist.kernels import kernel, subkernel
+from dphist.kernels.trees.tree import Nodes, Tree, node_variances
 
 # The queries: "all-ranges", "prefixes" or "points" of the bins, or the ends (lo, hi) of ranges [lo, hi) in
 # bins.
 Queries: TypeAlias = str | tuple[Ints, Ints]
 
 _TOP = (1 << 12) - 1  # nodes that fit into a processor's nearest memory; odd, so that siblings stay together
+_NONE = 1e-9  # a part that is 0 but for rounding
 _GROUPS_PER_RANGE = 8  # with more, sorting the ends takes longer than climbing from anywhere
 
 
@@ -57,38 +59,41 @@ class TreeError:
 
 def tree_error(tree: Tree, variance: ArrayLike) -> TreeError:
     """Return what the variance of any range is read from: O(k), with variances as in ``least_squares``."""
-    part, loose, v = (np.empty(tree.size) for _ in range(3))
-    _prepare(tree.left, node_variances(tree, variance), part, loose, v)
+    part, loose, v = np.full(tree.size, 0.5), np.zeros(tree.size), node_variances(tree, variance).copy()
+    for (begin, end), (child, last) in zip(tree.levels[-2::-1], tree.levels[:0:-1], strict=True):
+        inner = begin + np.flatnonzero(tree.left[begin:end])
+        one, two = v[child:last:2], v[child + 1 : last : 2]
+        part[inner] = _part_of_first(one, two)
+        loose[inner] = combined(one, two)
+        v[inner] = combined(v[inner], one + two)
     return TreeError(tree, part, loose, float(v[0]))
 
 
-@kernel
-def _prepare(left: Nodes, var: Floats, part: Floats, loose: Floats, v: Floats) -> None:
-    for q in range(left.size - 1, -1, -1):
-        c = left[q]
-        if c == 0:
-            part[q] = 0.5
-            loose[q] = 0.0
-            v[q] = var[q]
-            continue
-        one, two = v[c], v[c + 1]
-        if np.isinf(one) and np.isinf(two):
-            part[q] = 0.5  # arbitrary: any answer that distinguishes the two has infinite variance
-        elif np.isinf(one):
-            part[q] = 1.0
-        elif np.isinf(two) or one + two == 0.0:
-            part[q] = 0.0
-        else:
-            part[q] = one / (one + two)
-        loose[q] = combined(one, two)
-        v[q] = combined(var[q], one + two)
+def _part_of_first(one: Floats, two: Floats) -> Floats:
+    """Return the part of the error of a sum that the first summand has; either variance may be infinite."""
+    with np.errstate(invalid="ignore"):
+        part = one / (one + two)
+    part[np.isinf(two) | (one + two == 0.0)] = 0.0
+    part[np.isinf(one)] = 1.0
+    part[np.isinf(one) & np.isinf(two)] = 0.5  # arbitrary: an answer that tells them apart has no variance
+    return part
 
 
-@kernel
+def combined(own: Floats, below: Floats) -> Floats:
+    """Return the variance of the best mean of two independent estimates, either of them possibly infinite."""
+    with np.errstate(invalid="ignore"):
+        found = own * (below / (own + below))
+    found[own + below == 0.0] = 0.0
+    np.copyto(found, below, where=np.isinf(own))
+    np.copyto(found, own, where=np.isinf(below))
+    return found
+
+
+@subkernel
 def added(change: float, loose: float) -> float:
     """Return change^2 loose, and 0 if the change is 0, up to rounding, and the other infinite."""
     if np.isinf(loose):
-        return np.inf if abs(change) > 1e-9 else 0.0
+        return np.inf if abs(change) > _NONE else 0.0
     return change * change * loose
 
 
@@ -117,7 +122,7 @@ def range_variances(error: TreeError, begin: ArrayLike, end: ArrayLike) -> Float
     return out
 
 
-@kernel
+@subkernel
 def _up_from_begin(above: Floats, node: int, right_of: float, variance: float) -> tuple[int, float, float]:
     """Return the parent, what a range that begins below takes of it, and the variance so far.
 
@@ -130,7 +135,7 @@ def _up_from_begin(above: Floats, node: int, right_of: float, variance: float) -
     return int(above[node, 0]), right + part * change, variance + added(change, above[node, 3])
 
 
-@kernel
+@subkernel
 def _up_from_end(above: Floats, node: int, left_of: float, variance: float) -> tuple[int, float, float]:
     """Return the parent, what a range that ends below takes of it, and the variance so far."""
     is_left, part = above[node, 1], above[node, 2]
@@ -250,19 +255,16 @@ def _weighted(left: Nodes, part: Floats, loose: Floats, total: float, cover: Flo
 
 def group_variances(error: TreeError) -> Floats:
     """Return the variance of every group's total: O(k)."""
-    v = np.full(error.tree.size, error.total)
-    _descend(error.tree.left, error.part, error.loose, v)
-    return v[error.tree.leaf]
-
-
-@kernel
-def _descend(left: Nodes, part: Floats, loose: Floats, v: Floats) -> None:
-    """Write the variance of every node's total, given that of the root."""
-    for q in range(left.size):
-        c = left[q]
-        if c > 0:
-            v[c] = added(part[q], v[q]) + loose[q]
-            v[c + 1] = added(1.0 - part[q], v[q]) + loose[q]
+    tree, v = error.tree, np.full(error.tree.size, error.total)
+    for (begin, end), (child, last) in pairwise(tree.levels):
+        inner = begin + np.flatnonzero(tree.left[begin:end])
+        part, loose, above = error.part[inner], error.loose[inner], v[inner]
+        for side, taken in enumerate((part, 1.0 - part)):
+            with np.errstate(invalid="ignore"):
+                own = taken * taken * above
+            np.copyto(own, np.where(taken > _NONE, np.inf, 0.0), where=np.isinf(above))  # as `added` does
+            v[child + side : last : 2] = own + loose
+    return v[tree.leaf]
 
 
 def total_variance(error: TreeError, widths: ArrayLike, queries: Queries) -> float:
@@ -349,13 +351,13 @@ def positions(starts: Ints, bins: Ints) -> Floats:
 # inside.
 
 
-@kernel
+@subkernel
 def leaf_spread(width: int) -> float:
     """Return the squared deviations of 1/w, ..., (w - 1)/w from their mean 1/2."""
     return (width - 1.0) * (width - 2.0) / (12.0 * width)
 
 
-@kernel
+@subkernel
 def pooled(
     n1: float, mean1: float, dev1: float, middle: float, n2: float, mean2: float, dev2: float
 ) -> tuple[float, float]:
@@ -365,7 +367,7 @@ def pooled(
     return mean, dev
 
 
-@kernel
+@subkernel
 def covered(prefixes: bool, before: float, inside: float, after: float, mean: float, dev: float) -> float:
     """Return the sum over the queries of (F(end) - F(begin))^2: F is 0 before the node and 1 after it."""
     if prefixes:
@@ -374,7 +376,7 @@ def covered(prefixes: bool, before: float, inside: float, after: float, mean: fl
     return ends * dev + before * (inside * mean**2) + after * (inside * (1.0 - mean) ** 2) + before * after
 
 
-@kernel
+@subkernel
 def contrast(
     prefixes: bool, ends: float, n1: float, mean1: float, dev1: float, n2: float, mean2: float, dev2: float
 ) -> float:
