@@ -32,15 +32,14 @@ from dphist.kernels.halving import halved, public_key, public_uniforms, whole_nu
 from dphist.release import Estimate, Merged, Release, Spent, integer, load, nonneg, save_fresh
 from dphist.release.postprocess import rising
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import (
     FineTotals,
     GroupTotals,
     HatTotals,
     TreeTotals,
     Unknown,
-    WaveletTotals,
 )
+from dphist.uncertainty.products import GridHatTotals, WaveletTotals
 
 TENTH = Fraction(1, 10)
 NASTY = "<script>alert('x')</script>&\"\n\u202e☃"

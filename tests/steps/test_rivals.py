@@ -30,7 +30,8 @@ from dphist.steps import estimate, initialize, partition
 from dphist.steps.estimate import grids
 from dphist.steps.partition import formulas
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.models import TreeTotals, Unknown, WaveletTotals
+from dphist.uncertainty.models import TreeTotals, Unknown
+from dphist.uncertainty.products import WaveletTotals
 from dphist.uncertainty.reading import error_model_from_dict
 
 SURE = 10**6

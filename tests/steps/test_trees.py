@@ -18,8 +18,8 @@ from dphist.privacy.curator import Curator
 from dphist.privacy.queries import Hats
 from dphist.steps import estimate, initialize, order, partition
 from dphist.steps.partition import formulas
-from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import HatTotals, TreeTotals
+from dphist.uncertainty.products import GridHatTotals
 from dphist.uncertainty.reading import error_model_from_dict
 
 SURE = 10**6

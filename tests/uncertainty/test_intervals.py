@@ -170,7 +170,7 @@ def test_an_audit_of_distances_finds_no_violation_but_for_half_the_noise():
 
 @pytest.mark.parametrize("method", SHARED)
 def test_a_calibrated_release_spends_what_it_says_and_reads_back(method, tmp_path):
-    release = calibrated(method)
+    release = calibrated(method, epsilon="0.1")
     assert sum(charge.share for charge in release.charges) == 1
     assert release.parameters["shares"]["calibrate"] == "1/10"
     low, high = release.intervals()
@@ -203,7 +203,7 @@ def test_without_calibrating_nothing_changes():
 
 @pytest.mark.parametrize("method", ["identity", "h", "hats"])
 def test_a_method_that_hides_nothing_keeps_all_of_its_budget(method):
-    release = calibrated(method)
+    release = calibrated(method, epsilon="0.1")
     assert sum(charge.share for charge in release.charges) == 1
     assert not [charge for charge in release.charges if "distances" in charge.purpose]
     assert not isinstance(release.error, Calibrated)

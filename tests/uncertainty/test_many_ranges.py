@@ -20,7 +20,8 @@ from dphist.kernels.trees import variances
 from dphist.release import Release
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.calibrated import Calibrated
-from dphist.uncertainty.models import ErrorModel, GroupTotals, TreeTotals, WaveletTotals
+from dphist.uncertainty.models import ErrorModel, GroupTotals, TreeTotals
+from dphist.uncertainty.products import WaveletTotals
 
 MODELS = sorted((Path(__file__).parent / "error_models").glob("*.json"))
 

@@ -569,7 +569,7 @@ class TreeTotals(NormalSums):
         return self.groups.spread(np.where((self.groups.sizes == 1) & np.isfinite(each), each, np.nan))
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
-        first, last, whole = _whole_groups(self.groups, lo, hi)
+        first, last, whole = whole_groups(self.groups, lo, hi)
         out, nothing = np.full(lo.shape, math.nan), np.zeros(int(whole.sum()))
         out[whole] = self.total_noise.range_variances(first[whole], nothing, last[whole], nothing)
         return out
@@ -697,131 +697,6 @@ class HatTotals(NormalSums):
         return cls(described["n"], described["queries"], described["scale"], rule)
 
 
-@dataclass(frozen=True, eq=False)
-class WaveletTotals(NormalSums):
-    """Noisy Haar coefficients of a line of groups, or of a grid of single bins, put together again.
-
-    Args:
-        groups: the cells of the wavelet; a group's total is spread evenly.
-        columns: of the grid; 1 for a line.
-        scale: of the noise on each coefficient.
-    """
-
-    kind: ClassVar[str] = "wavelet totals"
-    groups: Groups
-    columns: int
-    scale: float
-
-    @property
-    def description(self) -> str:
-        return (
-            "the noise on every coefficient is known, and so is the variance of every range of whole groups "
-            "of a line, and of every bin of a grid; intervals take the sum of that noise to be normal, so "
-            "that a 95 % interval holds in about 95 % of releases, for this query alone"
-        )
-
-    @cached_property
-    def _bins(self) -> Floats:
-        from dphist.kernels.transforms.haar import haar_variances
-
-        unit = haar_variances(self.groups.k // self.columns, self.columns)
-        each = unit * noise_law.variance(self.scale)
-        return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
-
-    @property
-    def _distinct_values(self) -> int:
-        return self.groups.k
-
-    def variances(self) -> Floats:
-        return self._bins
-
-    @cached_property
-    def _error(self) -> Any:
-        from dphist.kernels.transforms.haar import haar_error
-
-        return haar_error(self.groups.k)
-
-    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
-        from dphist.kernels.trees.variances import range_variances
-
-        unit = np.full(lo.shape, math.nan)
-        if self.columns == 1:
-            first, last, whole = _whole_groups(self.groups, lo, hi)
-            unit[whole] = range_variances(self._error, first[whole], last[whole])
-        else:
-            these, box = boxes_of(lo, hi, self.columns)
-            unit[these] = self._rectangles(*box)
-        unit[(lo == 0) & (hi == self.groups.n)] = 1.0
-        return unit * noise_law.variance(self.scale)
-
-    def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
-        """Return the variances of rectangles for noise of variance 1: those along either axis, multiplied."""
-        from dphist.kernels.trees.variances import range_variances
-
-        down, across = self._axes
-        return range_variances(down, a, b) * range_variances(across, c, d)
-
-    @cached_property
-    def _axes(self) -> tuple[Any, Any]:
-        from dphist.kernels.transforms.haar import haar_error
-
-        return haar_error(self.groups.k // self.columns), haar_error(self.columns)
-
-    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
-        """Return the margins of ranges of a line or rectangles of a grid."""
-        if self.columns == 1 or len(boxes.shape) == 1:
-            return super().boxes_margins(boxes, level=level)
-        variances = self._rectangles(*boxes.ends) * noise_law.variance(self.scale)
-        return noise_law.normal_quantile(level) * np.sqrt(variances)
-
-    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
-        """Return the margin of the sum of some bins: of a grid, all cells of some rows and some columns."""
-        from dphist.kernels.trees.variances import weighted_variance
-
-        if self.columns == 1:
-            return super().cells_margin(cells, level=level)
-        rows, columns = np.unique(cells // self.columns), np.unique(cells % self.columns)
-        if rows.size * columns.size != cells.size:
-            return None
-        variance = noise_law.variance(self.scale)
-        for error, picked in zip(self._axes, (rows, columns), strict=True):
-            variance *= weighted_variance(
-                error, np.bincount(picked, minlength=error.tree.k).astype(np.float64)
-            )
-        return noise_law.normal_quantile(level) * math.sqrt(variance)
-
-    def transposed(self, rows: int) -> ErrorModel:
-        """Return the model of the same coefficients of a grid, column after column."""
-        if self.columns == 1:
-            return super().transposed(rows)
-        return WaveletTotals(self.groups, rows, self.scale)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "groups": self.groups.to_dict(),
-            "columns": self.columns,
-            "scale": self.scale,
-        }
-
-    @classmethod
-    def from_dict(cls, described: dict[str, Any], read: Reader) -> WaveletTotals:
-        return cls(Groups.from_dict(described["groups"]), described["columns"], described["scale"])
-
-
-def boxes_of(lo: Ints, hi: Ints, columns: int) -> tuple[NDArray[np.bool_], list[Ints]]:
-    """Return which ranges of a grid's cells, row by row, are whole rows or parts of one, and these as boxes.
-
-    A box is its first row, the row after its last, and the same of its columns.
-    """
-    a, c = np.divmod(lo, columns)
-    rows, left = np.divmod(hi - lo, columns)
-    whole = (c == 0) & (left == 0)
-    these = whole | (c + hi - lo <= columns)
-    ends = a, np.where(whole, a + rows, a + 1), np.where(whole, 0, c), np.where(whole, columns, c + hi - lo)
-    return these, [end[these] for end in ends]
-
-
 def transposed_groups(groups: Groups, rows: int) -> Groups:
     """Return the same groups of a grid with this number of rows, its bins column after column."""
     n = groups.n
@@ -841,7 +716,7 @@ def whole_margin(
     return margin if math.isfinite(margin) else None
 
 
-def _whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+def whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """Return the first group of each range, the one after its last, and which ranges cut no group.
 
     Of groups that are not runs of neighbours, only the range of all bins is known to consist of whole ones.

@@ -9,7 +9,6 @@ from typing import Any
 from dphist.errors import ReleaseFileError, UsageError
 from dphist.uncertainty.anchored import Anchored
 from dphist.uncertainty.calibrated import Calibrated
-from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import (
     ErrorModel,
     FineTotals,
@@ -18,8 +17,8 @@ from dphist.uncertainty.models import (
     Merged,
     TreeTotals,
     Unknown,
-    WaveletTotals,
 )
+from dphist.uncertainty.products import GridHatTotals, WaveletTotals
 from dphist.uncertainty.reconciled import Reconciled
 
 KINDS: dict[str, type[ErrorModel]] = {

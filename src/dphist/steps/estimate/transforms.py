@@ -13,7 +13,8 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
-from dphist.uncertainty.models import Unknown, WaveletTotals
+from dphist.uncertainty.models import Unknown
+from dphist.uncertainty.products import WaveletTotals
 
 _SMOOTHED = "dropping the higher frequencies adds an error that depends on the counts and was not measured"
 

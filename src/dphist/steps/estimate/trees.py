@@ -16,8 +16,8 @@ from dphist.kernels.trees.hat_rules import LEAST
 from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, variance
 from dphist.uncertainty import noise_law
-from dphist.uncertainty.grid_hats import GridHatTotals
 from dphist.uncertainty.models import HatTotals, TreeTotals
+from dphist.uncertainty.products import GridHatTotals
 
 if TYPE_CHECKING:
     from dphist.kernels.trees import tree as trees
