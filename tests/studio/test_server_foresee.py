@@ -21,10 +21,11 @@ from dphist.planning.grouped_foresee import GroupedForesight
 from dphist.planning.preview import Pattern
 from dphist.planning.simulated_errors import SimulatedErrors
 from dphist.release.words import chance_after
-from dphist.studio import edit, foreseeing
+from dphist.studio import edit, foreseeing, told
 from dphist.studio.foreseeing import Superseded, Turns
 from dphist.studio.start import Start
 from shell import dphist
+from studio_client import studio_page
 
 PLAN = {
     "data": "people.csv",
@@ -139,14 +140,43 @@ class TestNumbers:
         for other in ({"records": 6000}, {"level": 0.9}, {"histogram": "kinds"}, {"shape": {}}):
             assert page.lines("foresee", ASKED | other, sequence=3)[-1]["part"] == "failed"
 
-    def test_of_many_answers_the_latest_are_kept(self, page, monkeypatch):
-        kept, turn = page.studio.foreseeing._told, itertools.count(1)
+    def test_of_many_answers_the_latest_are_kept(self, page, here, monkeypatch):
+        kept, turn = page.studio.foreseeing._told._known, itertools.count(1)
+        folder = here / "cache" / "dphist" / "foreseen"
         for most, left in ((1 << 25, 2), (1, 1)):
-            monkeypatch.setattr(foreseeing, "_MOST_KEPT", most)
-            for level in (0.9, 0.8):
+            monkeypatch.setattr(told, "_MOST_KEPT", most)
+            monkeypatch.setattr(told, "_MOST_ON_DISK", most)
+            for level in (0.9, 0.8) if left == 2 else (0.7, 0.6):
                 assert page.lines("foresee", ASKED, level=level, sequence=next(turn))[-1]["part"] == "end"
-            assert len(kept) == left
+            assert len(kept) == left == len(list(folder.iterdir()))
             kept.clear()
+
+    def test_another_studio_tells_what_one_has_answered(self, page, here, monkeypatch):
+        answers = [page.lines("foresee", one, sequence=1)[:-1] for one in (ASKED, GROUPED)]
+        page.lines("foresee", ASKED | {"shape": {"values": [1] * 16}}, sequence=2)
+        files = list((here / "cache" / "dphist" / "foreseen").iterdir())
+        assert len(files) == 2 and all(file.stat().st_mode & 0o77 == 0 for file in files)
+        with monkeypatch.context() as patch:
+            for foresight in (Foresight, GroupedForesight):
+                patch.setattr(foresight, "__init__", None)  # whoever foresees fails
+            for one, before in zip((ASKED, GROUPED), answers, strict=True):
+                again = studio_page(here).lines("foresee", one, sequence=1)[:-1]
+                assert again == [part for part in before if part["part"] != "progress"]
+        for file in files:
+            file.write_bytes(file.read_bytes()[:-1])
+        damaged = studio_page(here).lines("foresee", ASKED, sequence=1)[:-1]
+        assert parts(damaged)["error"] == parts(answers[0])["error"]
+
+    def test_labels_of_a_file_that_changed_are_another_question(self, page, here):
+        (here / "kinds.txt").write_text("a\nb\n")
+        plan = PLAN | {
+            "histograms": {"h": {"column": "kind", "categories": "kinds.txt", "method": "identity"}}
+        }
+        asked = ASKED | {"plan": plan, "histogram": "h"}
+        for labels in ("a\nb\n", "a\nb\nc\n"):
+            (here / "kinds.txt").write_text(labels)
+            found = parts(page.lines("foresee", asked, sequence=len(labels)))
+            assert len(found["outcomes"]["truth"]) == labels.count("\n")
 
     def test_what_auto_chose_is_not_simulated_under_both_names(self, monkeypatch):
         domain, queries = library.Domain((library.Integers(0, 15),)), make_workload("points", (16,))
@@ -309,7 +339,7 @@ class TestShapes:
         found = page.lines("foresee", ASKED | {"shape": {"values": drawn}}, sequence=1)
         truth = parts(found)["outcomes"]["truth"]
         assert sum(truth[:8]) == 0 and sum(truth) == 5000 and found[-1]["part"] == "end"
-        assert not list((here / "cache").rglob("*.json"))
+        assert not [file for file in (here / "cache").rglob("*") if file.is_file()]
 
     def test_an_earlier_release_is_a_shape(self, page):
         counts = [0] * 8 + [1000] * 8

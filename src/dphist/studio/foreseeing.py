@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import OrderedDict
@@ -34,12 +35,15 @@ from dphist.studio.ledgers import Ledgers
 from dphist.studio.plans import Checked, Plans, workload_name
 from dphist.studio.releases import Releases, level_in, whole
 from dphist.studio.service import Asked
+from dphist.studio.told import Told
 
-_TABS, _KEPT, _MOST_KEPT = 64, 16, 1 << 25  # tabs, answers, and bytes of these
+_TABS, _KEPT = 64, 16  # tabs, and histograms whose ranges are asked for
 RECORDS = 10_000  # that a page guesses until it is told better
 _CLEARLY = 0.97  # times the plan's error: what is below it is clearly less
 _NEAR = 7  # methods of least error that have a whole curve; of the others its ends are enough
 _PATIENCE, _TRIES = 0.02, 100  # how long a question waits for the tab's earlier one to end
+
+Part = dict[str, Any] | bytes  # what is told in one line, as JSON or ready to become it
 
 
 class Superseded(Exception):  # noqa: N818 - the name is the event
@@ -100,9 +104,14 @@ class Question:
     check: Callable[[], None]
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> str:
         """What the answer depends on, besides the level."""
         return _key(self.made, self.about["histogram"], self.records, self.look)
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """All that the answer depends on."""
+        return {"about": self.key, "level": self.level}
 
 
 class Foreseeing:
@@ -111,8 +120,8 @@ class Foreseeing:
     def __init__(self, plans: Plans, releases: Releases, ledgers: Ledgers) -> None:
         self.plans, self.releases, self.ledgers = plans, releases, ledgers
         self.turns = Turns()
-        self._kept: OrderedDict[tuple[Any, ...], Foresight] = OrderedDict()
-        self._told: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+        self._kept: OrderedDict[str, Foresight] = OrderedDict()
+        self._told = Told()
         self._lock = Lock()
 
     def ahead(self, made: Checked) -> None:
@@ -126,10 +135,13 @@ class Foreseeing:
             with suppress(Superseded):
                 for _ in self._one(asked):
                     pass
+                check()
+                if len(plan.domain.axes) == 1:  # whose ranges are asked for next
+                    _ = self._foresight(made, {"histogram": name, "shape": {"name": "smooth"}}, plan).example
 
     # ---- questions ----------------------------------------------------------------------------------
 
-    def foresee(self, asked: Asked) -> Iterator[dict[str, Any]]:
+    def foresee(self, asked: Asked) -> Iterator[Part]:
         """Return a stream of parts: what is known first comes first."""
         made = self.plans.of(asked)
         plan, level = _histogram(made, asked), level_in(asked)
@@ -198,7 +210,7 @@ class Foreseeing:
 
     # ---- the stream ---------------------------------------------------------------------------------
 
-    def _stream(self, asked: Question, lock: Lock) -> Iterator[dict[str, Any]]:
+    def _stream(self, asked: Question, lock: Lock) -> Iterator[Part]:
         start = time.monotonic()
         try:
             mine = any(_taken(lock, asked.check) for _ in range(_TRIES))
@@ -214,23 +226,19 @@ class Foreseeing:
             return
         yield {"part": "end", "seconds": round(time.monotonic() - start, 3)}
 
-    def _one(self, asked: Question) -> Iterator[dict[str, Any]]:
+    def _one(self, asked: Question) -> Iterator[Part]:
         """Yield the parts about one histogram; those of a question that was answered are told again."""
-        key = (*asked.key, asked.level)
-        with self._lock:
-            told = self._told.get(key)
+        told = self._told.get(asked.question)
         if told is not None:
-            yield from (part | asked.about if part["part"] == "error" else part for part in json.loads(told))
+            yield from (_told_again(line, asked.about) for line in told)
             return
-        parts = []
-        plan = asked.plan
+        lines, plan = [], asked.plan
         for part in _by_group(asked, plan) if isinstance(plan, GroupedPlan) else self._foreseen(asked):
-            parts += [part] if part["part"] != "progress" else []
-            yield part
-        self._keep(self._told, key, to_json(parts))
-        with self._lock:
-            while len(self._told) > 1 and sum(map(len, self._told.values())) > _MOST_KEPT:
-                self._told.popitem(last=False)
+            if part["part"] != "progress":
+                lines.append(to_json(part))
+            yield part if part["part"] == "progress" else lines[-1]
+        given = plan.prior is not None or (asked.look is not None and not asked.look.lasting)
+        self._told.keep(asked.question, lines, lasting=not given)
 
     def _foreseen(self, asked: Question) -> Iterator[dict[str, Any]]:
         plan, level, about = asked.plan, asked.level, asked.about
@@ -257,7 +265,7 @@ class Foreseeing:
         finally:
             found.save()
         is_streaming = False
-        self._keep(self._kept, asked.key, found)
+        self._keep(asked.key, found)
 
     def _odds(self, publication: Publication) -> dict[str, Any]:
         epsilon = publication.budget
@@ -291,14 +299,14 @@ class Foreseeing:
             if key in self._kept:
                 return self._kept[key]
         found = Foresight(plan, records=records, look=look)
-        self._keep(self._kept, key, found)
+        self._keep(key, found)
         return found
 
-    def _keep(self, kept: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...], found: object) -> None:
+    def _keep(self, key: str, found: Foresight) -> None:
         with self._lock:
-            kept[key] = found
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
+            self._kept[key] = found
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
 
     def _look(self, asked: Asked, plan: Plan) -> Pattern | None:
         """Return the shape that is assumed: by name, drawn by hand, or of an earlier release."""
@@ -357,8 +365,18 @@ def _drawn(values: Any, plan: Plan) -> Pattern:
     return Pattern("drawn by hand", drawn, lasting=False)
 
 
-def _key(made: Checked, histogram: str, records: float, look: Pattern | None) -> tuple[Any, ...]:
-    return made.digest, histogram, records, None if look is None else look.key
+def _key(made: Checked, histogram: str, records: float, look: Pattern | None) -> str:
+    """Return what tells a question from others; of bins and groups that are in a file, what it holds now."""
+    plan = made.publication.plans[histogram]
+    groups = plan.hierarchy.to_dict() if isinstance(plan, GroupedPlan) else None
+    shape = None if look is None else look.key
+    asked = json.dumps([made.digest, histogram, plan.domain.to_dict(), groups, records, shape])
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+def _told_again(line: bytes, about: dict[str, Any]) -> Part:
+    """Return a part of an earlier answer; that of the error says what is asked now."""
+    return json.loads(line) | about if line.startswith(b'{"part":"error"') else line
 
 
 # ---- parts ------------------------------------------------------------------------------------------

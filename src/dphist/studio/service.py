@@ -81,10 +81,10 @@ def _response(made: Answer) -> Response:
 
 
 async def _lines(found: Iterator[Any]) -> AsyncIterator[bytes]:
-    """Yield a line of JSON for each part; an error becomes the last part."""
+    """Yield a line of JSON for each part, some of which are JSON; an error becomes the last part."""
     try:
         async for part in iterate_in_threadpool(found):
-            yield to_json(part) + b"\n"
+            yield (part if isinstance(part, bytes) else to_json(part)) + b"\n"
     except Exception as error:
         yield to_json({"part": "failed", "error": in_words(error)[1]}) + b"\n"
 
