@@ -436,6 +436,8 @@ def test_words_for_small_and_large_epsilons():
     )
     assert "can strongly change" in words.odds_in_words(Fraction(3), "one record")
     assert words.of_hundred(0.999999) == "over 99.9" and words.of_hundred(0.105) == "10.5"
+    assert words.guess_in_words(Fraction(30), "patient").endswith("With this release, at most 100.")
+    assert "with a chance of 100 in 100 at most" in words.odds_in_words(Fraction(30), "one record")
 
 
 # ---- the registry -----------------------------------------------------------------------------------

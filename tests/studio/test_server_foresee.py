@@ -517,6 +517,23 @@ class TestOtherKinds:
             other.rough("uniform")
         assert len(ran) == 3
 
+    def test_labels_are_added_up_like_ranges(self, page):
+        asked = ASKED | {"histogram": "kinds"}
+        one, both = (page.ask("foresee/range", asked, lo=0, hi=hi) for hi in (1, 2))
+        assert 0 < one["half"] < both["half"] and one["expected"] < both["expected"] == 5000
+
+    def test_ranges_of_the_group_that_is_drawn_have_intervals(self, page):
+        found = parts(page.lines("foresee", GROUPED, sequence=1))
+        assert found["outcomes"]["group"] == "a" and len(found["widths"]["each"]) == 6
+        read = page.ask("foresee/range", GROUPED, lo=1, hi=4)
+        assert read["expected"] == sum(found["outcomes"]["truth"][1:4])
+        assert found["widths"]["each"][0] < read["half"] < read["joint_half"]
+        shell = library.GroupedPlan(
+            by="kind", groups=["a", "b"], bins=library.Integers(0, 5), epsilon=1, method="identity"
+        ).preview(records=5000)
+        low, high = shell.releases[0]["a"].intervals(level=0.95)
+        assert found["widths"]["each"] == ((high - low) / 2).tolist()
+
     def test_an_error_of_groups_has_its_price(self, page):
         found = parts(page.lines("foresee", GROUPED, sequence=1))
         half = found["error"]["error"] / 2

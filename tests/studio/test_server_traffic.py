@@ -359,3 +359,14 @@ def test_whom_a_release_protects_is_said_with_the_word_of_the_unit():
     ):
         made = SimpleNamespace(provenance={}, epsilon=Fraction(2), unit=unit)
         assert _protects(made) == f"It protects {word} with epsilon 2."
+
+
+def test_the_facts_of_a_release_say_whom_it_protects_and_not_by_which_column(here):
+    (here / "patients.csv").write_text("patient_id,age\n1,3\n1,4\n2,5\n")
+    plan = library.Plan(
+        column="age", bins=library.Integers(0, 9), epsilon=1, unit="patient_id", max_contributions=2
+    )
+    plan.release("patients.csv").save("by.json")
+    facts = view_page(here).ask("release/open", path="by.json")["about"]
+    assert ["protects", "one patient with at most 2 records (sensitivity 2)"] in facts
+    assert "patient_id" not in str(facts)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dphist.domain import Axis, Instants, Integers, Labelled, Regular
-from dphist.domain.groups import Floats
+from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.methods.catalogue import MANY_BINS
 from dphist.methods.pipeline import Pipeline
@@ -64,6 +64,42 @@ class Warned:
     message: str
     remedy: str = ""
     change: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Widths:
+    """How wide the intervals of one histogram are, as one simulated release has them."""
+
+    example: Release
+
+    def of_bins(self, level: float) -> tuple[Floats, Floats]:
+        """Return half the width of every bin's interval, for each on its own and for all at once."""
+        each, joint = (self.example.intervals(level=level, joint=j) for j in (False, True))
+        return tuple((high - low).ravel() / 2 for low, high in (each, joint))  # type: ignore[return-value]
+
+    def of_ranges(self, level: float) -> list[tuple[int, float, float]]:
+        """Return half the mean widths of ranges of some lengths: for one alone, and for all at once."""
+        axis, n = self.example.domain.axes[0], self.example.domain.n
+        if len(self.example.domain.axes) != 1 or isinstance(axis, Labelled):
+            return []
+        found = []
+        for length in sorted({1, max(n // 10, 1), max(n // 4, 1), max(n // 2, 1), n}):
+            lo = np.unique(np.linspace(0, n - length, _PLACES).astype(np.int64))
+            each, joint = (self.half(lo, lo + length, level, joint=j) for j in (False, True))
+            found.append((length, each, joint))
+        return found
+
+    def half(self, lo: Any, hi: Any, level: float, *, joint: bool) -> float:
+        """Return half the width of the intervals of ranges of bins, on average."""
+        axis = self.example.domain.axes[0]
+        if isinstance(axis, Labelled):
+            names = axis.names()
+            sums = [names[a:b] for a, b in zip(lo.tolist(), hi.tolist(), strict=True)]
+            found = [self.example.sum(list(labels), level=level, joint=joint) for labels in sums]
+            return float(np.mean([one.high - one.low for one in found])) / 2
+        edges = np.array(axis.moments()) if isinstance(axis, Instants) else axis.edges
+        made = self.example.sum(edges[lo].tolist(), edges[hi].tolist(), level=level, joint=joint)
+        return float(np.mean(made.high - made.low)) / 2
 
 
 class Foresight:
@@ -184,36 +220,17 @@ class Foresight:
             between=self._between,
         )
 
+    @property
+    def expected(self) -> Ints:
+        """The counts that were made up."""
+        return self.made_up.values
+
     @cached_property
-    def example(self) -> Release:
-        """One simulated release with all its intervals."""
+    def widths(self) -> Widths:
+        """The intervals of one simulated release."""
         plan = self.plan
         (trial,) = trials(plan.pipeline, self.made_up, plan.queries, epsilon=plan.budget, seeds=[0])
-        return trial.release(post=plan.post, provenance={"source": "preview"})
-
-    def widths(self, level: float) -> tuple[Floats, Floats]:
-        """Return half the width of every bin's interval, for each on its own and for all at once."""
-        each, joint = (self.example.intervals(level=level, joint=j) for j in (False, True))
-        return tuple((high - low).ravel() / 2 for low, high in (each, joint))  # type: ignore[return-value]
-
-    def widths_of_ranges(self, level: float) -> list[tuple[int, float, float]]:
-        """Return half the mean widths of ranges of some lengths: for one alone, and for all at once."""
-        axis, n = self.plan.domain.axes[0], self.plan.domain.n
-        if len(self.plan.domain.axes) != 1 or isinstance(axis, Labelled):
-            return []
-        found = []
-        for length in sorted({1, max(n // 10, 1), max(n // 4, 1), max(n // 2, 1), n}):
-            lo = np.unique(np.linspace(0, n - length, _PLACES).astype(np.int64))
-            each, joint = (self.half(lo, lo + length, level, joint=j) for j in (False, True))
-            found.append((length, each, joint))
-        return found
-
-    def half(self, lo: Any, hi: Any, level: float, *, joint: bool) -> float:
-        """Return half the width of the intervals of ranges of bins, on average."""
-        axis = self.plan.domain.axes[0]
-        edges = np.array(axis.moments()) if isinstance(axis, Instants) else axis.edges
-        made = self.example.sum(edges[lo].tolist(), edges[hi].tolist(), level=level, joint=joint)
-        return float(np.mean(made.high - made.low)) / 2
+        return Widths(trial.release(post=plan.post, provenance={"source": "preview"}))
 
     # ---- warnings -----------------------------------------------------------------------------------
 
@@ -245,7 +262,7 @@ class Foresight:
     def _noise(self, level: float) -> Warned | None:
         """Return a warning of bins that hold fewer records than the noise: nearly all, or those at an end."""
         plan, n = self.plan, self.plan.domain.n
-        half = self.widths(level)[0]
+        half = self.widths.of_bins(level)[0]
         expected = np.mean([self._look.draw(plan.domain, self.records, k) for k in range(4)], axis=0)
         with np.errstate(invalid="ignore"):
             drowned = expected < half

@@ -12,11 +12,14 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
+from dphist.domain.groups import Ints
 from dphist.methods.levels import make_importances
 from dphist.planning.advise import SLOW, read_epsilon, read_records, read_target, suitable
+from dphist.planning.foresee import Widths
 from dphist.planning.grouped import GroupedPlan
 from dphist.planning.grouped_advice import Comparison, GroupedExpected, cheapest, is_same
 from dphist.planning.grouped_preview import GroupedPreview
+from dphist.planning.preview import Preview
 
 
 class GroupedForesight:
@@ -79,6 +82,26 @@ class GroupedForesight:
     def preview(self) -> GroupedPreview:
         """The errors of all levels and a dozen simulated releases, as `GroupedPlan.preview` gives them."""
         return self.plan.foreseen(self.study)
+
+    @property
+    def drawn(self) -> str:
+        """The group of which outcomes are drawn: the first."""
+        return self.preview.hierarchy.leaves[0]
+
+    @cached_property
+    def one(self) -> Preview:
+        """The dozen outcomes of that group."""
+        return self.preview[self.drawn]
+
+    @cached_property
+    def widths(self) -> Widths:
+        """The intervals of one simulated release of that group."""
+        return Widths(self.one.releases[0])
+
+    @property
+    def expected(self) -> Ints:
+        """The counts that were made up of that group."""
+        return self.one.truth
 
     def row(self, method: str, *, closely: bool = False, sketch: bool = False) -> GroupedExpected:
         """Return a method's error on the lowest level at the plan's epsilon, and its curve around it."""

@@ -309,16 +309,25 @@ def times_in_hundred(chance: float) -> float:
 
 
 def of_hundred(chance: float) -> str:
-    """Return the same in words."""
+    """Return the same in words, for a table."""
     times = times_in_hundred(chance)
     return "over 99.9" if times >= 100 else f"{times:g}"
+
+
+def at_most_of_hundred(chance: float) -> str:
+    """Return the same for a sentence that says "at most".
+
+    >>> at_most_of_hundred(0.6225), at_most_of_hundred(0.999999)
+    ('62.3', '100')
+    """
+    return f"{times_in_hundred(chance):g}"
 
 
 def odds_in_words(epsilon: Fraction, unit: str) -> str:
     """Return in a sentence how much releases can change what somebody believes of one unit."""
     whom = "record" if unit == "one record" else "person"
     before = GUESSES[1]
-    after = of_hundred(chance_after(before, epsilon))
+    after = at_most_of_hundred(chance_after(before, epsilon))
     how = "can hardly" if epsilon <= Fraction(1, 10) else "can somewhat" if epsilon <= 1 else "can strongly"
     return (
         f"Whatever somebody knows already, this {how} change what they believe of one {whom}: who held, "
@@ -350,10 +359,11 @@ def guess_in_words(epsilon: Fraction, whom: str, *, with_earlier: Fraction | Non
     even = Fraction(1, 2)
     text = (
         f"Guessing whether one {whom} is in the data is right 50 times in 100. With this release, at most "
-        f"{of_hundred(chance_after(even, epsilon))}"
+        f"{at_most_of_hundred(chance_after(even, epsilon))}"
     )
     if with_earlier is not None and with_earlier > epsilon:
-        text += f"; with all earlier ones too, at most {of_hundred(chance_after(even, with_earlier))}"
+        after = at_most_of_hundred(chance_after(even, with_earlier))
+        text += f"; with all earlier ones too, at most {after}"
     return f"{text}."
 
 

@@ -43,6 +43,7 @@ _CLEARLY = 0.97  # times the plan's error: what is below it is clearly less
 _NEAR = 7  # methods of least error that have a whole curve; of the others its ends are enough
 _PATIENCE, _TRIES = 0.02, 100  # how long a question waits for the tab's earlier one to end
 
+AnyForesight = Foresight | GroupedForesight
 Part = dict[str, Any] | bytes  # what is told in one line, as JSON or ready to become it
 
 
@@ -120,7 +121,7 @@ class Foreseeing:
     def __init__(self, plans: Plans, releases: Releases, ledgers: Ledgers) -> None:
         self.plans, self.releases, self.ledgers = plans, releases, ledgers
         self.turns = Turns()
-        self._kept: OrderedDict[str, Foresight] = OrderedDict()
+        self._kept: OrderedDict[str, AnyForesight] = OrderedDict()
         self._told = Told()
         self._lock = Lock()
 
@@ -137,7 +138,7 @@ class Foreseeing:
                     pass
                 check()
                 if len(plan.domain.axes) == 1:  # whose ranges are asked for next
-                    _ = self._foresight(made, {"histogram": name, "shape": {"name": "smooth"}}, plan).example
+                    _ = self._foresight(made, {"histogram": name, "shape": {"name": "smooth"}}, plan).widths
 
     # ---- questions ----------------------------------------------------------------------------------
 
@@ -157,15 +158,17 @@ class Foreseeing:
         """Return what a range of bins will hold about, and how wide its interval will be."""
         made = self.plans.of(asked)
         plan, level = _histogram(made, asked), level_in(asked)
-        if isinstance(plan, GroupedPlan) or len(plan.domain.axes) != 1:
+        if len(plan.domain.axes) != 1:
             raise UsageError("a range is foreseen of a histogram with one axis.")
         found = self._foresight(made, asked, plan)
         n = plan.domain.n
         lo, hi = (whole(asked.get(end), end) for end in ("lo", "hi"))
         if not lo < hi <= n:
             raise UsageError(f"a range of bins rises, from 0 to {n} at most.")
-        expected = float(found.made_up.values[lo:hi].sum())
-        each, joint = (found.half(np.array([lo]), np.array([hi]), level, joint=j) for j in (False, True))
+        expected = float(found.expected[lo:hi].sum())
+        each, joint = (
+            found.widths.half(np.array([lo]), np.array([hi]), level, joint=j) for j in (False, True)
+        )
         return {
             "plan_digest": made.digest,
             "expected": expected,
@@ -182,12 +185,7 @@ class Foreseeing:
         error = asked.get("error")
         if isinstance(error, bool) or not isinstance(error, int | float | str):
             raise UsageError('error must be a number of records, or a part such as "2%".')
-        found: Foresight | GroupedForesight
-        if isinstance(plan, GroupedPlan):
-            like = _named_shape(self._look(asked, plan))
-            found = GroupedForesight(plan, records=_records(asked), like=like)
-        else:
-            found = self._foresight(made, asked, plan)
+        found = self._foresight(made, asked, plan)
         epsilon, reached = found.epsilon_for(error)
         found.save()
         share = made.publication.shares[asked["histogram"]]
@@ -233,7 +231,7 @@ class Foreseeing:
             yield from (_told_again(line, asked.about) for line in told)
             return
         lines, plan = [], asked.plan
-        for part in _by_group(asked, plan) if isinstance(plan, GroupedPlan) else self._foreseen(asked):
+        for part in self._foreseen(asked):
             if part["part"] != "progress":
                 lines.append(to_json(part))
             yield part if part["part"] == "progress" else lines[-1]
@@ -241,27 +239,15 @@ class Foreseeing:
         self._told.keep(asked.question, lines, lasting=not given)
 
     def _foreseen(self, asked: Question) -> Iterator[dict[str, Any]]:
-        plan, level, about = asked.plan, asked.level, asked.about
         is_streaming = True
 
         def between() -> None:
             if is_streaming:  # what is kept answers later questions, which nothing has superseded
                 asked.check()
 
-        found = Foresight(plan, records=asked.records, look=asked.look, between=between)
+        found = _foresight(asked.plan, asked.records, asked.look, between)
         try:
-            yield _error(plan, about, found.rough(found.method), found.answer, final=False)
-            outcomes = found.outcomes()
-            within = {"within": number(outcomes.within(level)), "level": level}
-            yield _error(plan, about, found.rough(found.method), found.answer, final=False) | within
-            yield _outcomes(outcomes)
-            yield _widths(found, level)
-            warned = found.warnings(level)
-            yield _warnings(warned)
-            yield _curve(found.row(found.method))
-            yield _error(plan, about, found.settled(), found.answer, final=True) | within
-            yield _curve(found.row(found.method, closely=True))
-            yield from _compared(found, warned)
+            yield from _one(asked, found) if isinstance(found, Foresight) else _by_group(asked, found)
         finally:
             found.save()
         is_streaming = False
@@ -291,18 +277,18 @@ class Foreseeing:
 
     # ---- what is assumed ----------------------------------------------------------------------------
 
-    def _foresight(self, made: Checked, asked: Asked, plan: Plan) -> Foresight:
+    def _foresight(self, made: Checked, asked: Asked, plan: Plan) -> AnyForesight:
         """Return what was foreseen before of the same question, or a new one."""
         records, look = _records(asked), self._look(asked, plan)
         key = _key(made, asked["histogram"], records, look)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
-        found = Foresight(plan, records=records, look=look)
+        found = _foresight(plan, records, look)
         self._keep(key, found)
         return found
 
-    def _keep(self, key: str, found: Foresight) -> None:
+    def _keep(self, key: str, found: AnyForesight) -> None:
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > _KEPT:
@@ -374,6 +360,14 @@ def _key(made: Checked, histogram: str, records: float, look: Pattern | None) ->
     return hashlib.sha256(asked.encode()).hexdigest()
 
 
+def _foresight(
+    plan: Plan, records: float, look: Pattern | None, between: Callable[[], None] = lambda: None
+) -> AnyForesight:
+    if isinstance(plan, GroupedPlan):
+        return GroupedForesight(plan, records=records, like=_named_shape(look), between=between)
+    return Foresight(plan, records=records, look=look, between=between)
+
+
 def _told_again(line: bytes, about: dict[str, Any]) -> Part:
     """Return a part of an earlier answer; that of the error says what is asked now."""
     return json.loads(line) | about if line.startswith(b'{"part":"error"') else line
@@ -412,11 +406,11 @@ def _outcomes(found: Preview) -> dict[str, Any]:
     }
 
 
-def _widths(found: Foresight, level: float) -> dict[str, Any]:
-    each, joint = found.widths(level)
+def _widths(found: AnyForesight, level: float) -> dict[str, Any]:
+    each, joint = found.widths.of_bins(level)
     lengths = [
         {"bins": bins, "each": number(one), "joint": number(both)}
-        for bins, one, both in found.widths_of_ranges(level)
+        for bins, one, both in found.widths.of_ranges(level)
     ]
     return {
         "part": "widths",
@@ -424,7 +418,7 @@ def _widths(found: Foresight, level: float) -> dict[str, Any]:
         "each": numbers(each),
         "joint": numbers(joint),
         "lengths": lengths,
-        "note": found.example.error.description,
+        "note": found.widths.example.error.description,
     }
 
 
@@ -445,7 +439,7 @@ def _curve(row: Expected | GroupedExpected) -> dict[str, Any]:
     return {"part": "curve", "method": row.method, "points": points, "intervals": row.intervals}
 
 
-def _compared(found: Foresight | GroupedForesight, warned: list[Warned]) -> Iterator[dict[str, Any]]:
+def _compared(found: AnyForesight, warned: list[Warned]) -> Iterator[dict[str, Any]]:
     """Compare the other methods: all at the plan's epsilon, then their curves, least error first."""
     others, times = found.others, {found.method: 1.0}
     for at, method in enumerate(others):
@@ -459,7 +453,7 @@ def _compared(found: Foresight | GroupedForesight, warned: list[Warned]) -> Iter
         yield _curve(found.row(method, sketch=at >= _NEAR))
 
 
-def _advice(found: Foresight | GroupedForesight, compared: dict[str, float]) -> dict[str, Any]:
+def _advice(found: AnyForesight, compared: dict[str, float]) -> dict[str, Any]:
     """Return the method of least error among those with intervals, and how much less it is."""
     times = {method: error for method, error in compared.items() if found.has_intervals(method)}
     best = min(times, key=lambda method: times[method], default=found.method)
@@ -478,21 +472,34 @@ def _named_shape(look: Pattern | None) -> str:
     return "smooth" if look is None else look.name
 
 
-def _by_group(asked: Question, plan: GroupedPlan) -> Iterator[dict[str, Any]]:
-    found = GroupedForesight(plan, records=asked.records, like=_named_shape(asked.look), between=asked.check)
-    measured = {"measure": "root mean square"}
-    try:
-        yield _error(plan, asked.about, found.rough(found.method), found.answer, final=False) | measured
-        yield _curve(found.row(found.method))
-        made = found.preview
-        levels = {"levels": [_level(row) for row in made.levels]}
-        yield _error(plan, asked.about, made.levels[-1].error, found.answer, final=True) | measured | levels
-        yield _outcomes(made[made.hierarchy.leaves[0]]) | {"group": made.hierarchy.leaves[0]}
-        yield _warnings([])
-        yield _curve(found.row(found.method, closely=True))
-        yield from _compared(found, [])
-    finally:
-        found.save()
+def _one(asked: Question, found: Foresight) -> Iterator[dict[str, Any]]:
+    plan, level, about = asked.plan, asked.level, asked.about
+    yield _error(plan, about, found.rough(found.method), found.answer, final=False)
+    outcomes = found.outcomes()
+    within = {"within": number(outcomes.within(level)), "level": level}
+    yield _error(plan, about, found.rough(found.method), found.answer, final=False) | within
+    yield _outcomes(outcomes)
+    yield _widths(found, level)
+    warned = found.warnings(level)
+    yield _warnings(warned)
+    yield _curve(found.row(found.method))
+    yield _error(plan, about, found.settled(), found.answer, final=True) | within
+    yield _curve(found.row(found.method, closely=True))
+    yield from _compared(found, warned)
+
+
+def _by_group(asked: Question, found: GroupedForesight) -> Iterator[dict[str, Any]]:
+    plan, about, measured = asked.plan, asked.about, {"measure": "root mean square"}
+    yield _error(plan, about, found.rough(found.method), found.answer, final=False) | measured
+    yield _curve(found.row(found.method))
+    rows = found.preview.levels
+    levels = {"levels": [_level(row) for row in rows]}
+    yield _error(plan, about, rows[-1].error, found.answer, final=True) | measured | levels
+    yield _outcomes(found.one) | {"group": found.drawn}
+    yield _widths(found, asked.level)
+    yield _warnings([])
+    yield _curve(found.row(found.method, closely=True))
+    yield from _compared(found, [])
 
 
 def _level(row: LevelError) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dphist.errors import UsageError
 from dphist.planning.account import ledger_of
 from dphist.planning.publication import Publication
 from dphist.privacy.ledger import Entry, Ledger, LedgerLike, MemoryLedger, parse_epsilon
-from dphist.release.words import chance_after, of_hundred
+from dphist.release.words import at_most_of_hundred, chance_after
 from dphist.reports.budget import mixed, units
 from dphist.studio.answers import exact
 from dphist.studio.guard import Refusal
@@ -91,7 +91,7 @@ def _dataset(book: Ledger, name: str) -> dict[str, Any]:
         "limit": exact(book.limit(name)),
         "spent": exact(book.spent(name)),
         "left": exact(book.remaining(name)),
-        "after": of_hundred(chance_after(Fraction(1, 2), book.spent(name))),
+        "after": at_most_of_hundred(chance_after(Fraction(1, 2), book.spent(name))),
         "note": mixed(units(book, name)),
         "entries": rows,
     }

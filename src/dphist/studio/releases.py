@@ -189,7 +189,7 @@ class Releases:
             "method": found.method,
             "created": found.created,
             "simulated": found.simulated,
-            "about": [list(fact) for fact in facts(one)],
+            "about": [[name, text.replace(one.unit, _whom(one))] for name, text in facts(one)],
             "methods": words.methods(found, self._published(found)),
             "protects": _protects(found),
             "limits": {
@@ -361,9 +361,13 @@ def _protects(found: AnyRelease) -> str:
     with suppress(KeyError, TypeError, ValueError):  # a file says what it likes
         epsilon, many = fraction(said["epsilon"]), len(said["histograms"])
     start = f"One of {many} histograms that together protect" if many > 1 else "It protects"
+    return f"{start} {_whom(found)} with epsilon {exact(epsilon)}."
+
+
+def _whom(found: AnyRelease) -> str:
+    """Return whom a release protects in a word of their own: a patient, not the column that names them."""
     named = re.fullmatch(r"one (.+) (with at most \d+ records?)", found.unit)
-    whom = f"one {words.unit_word(named[1])} {named[2]}" if named else found.unit
-    return f"{start} {whom} with epsilon {exact(epsilon)}."
+    return f"one {words.unit_word(named[1])} {named[2]}" if named else found.unit
 
 
 def _column_names(found: AnyRelease, one: Release) -> list[str]:

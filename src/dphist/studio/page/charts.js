@@ -177,7 +177,7 @@ export const errors = (box, o) => {
   const near = n => between(o.curves[n], o.epsilon) || Infinity, names = [o.own, ...keysOf(o.curves).filter(n => n !== o.own).sort((a, b) => near(a) - near(b))].filter(n => o.curves[n]?.length).slice(0, 6);
   const paths = names.map(n => [n, o.curves[n].map(p => [p[0], at(o.curves[n], p[0])]).filter(p => inside(p[0]) && p[1] > 0)]).filter(p => p[1].length);
   const ys = [...paths.flatMap(([, p]) => p.map(q => q[1])), ...(o.ratio ? [1] : o.error > 0 ? [o.error] : [])];
-  if (!paths.length) return void svg.append(text(width / 2, height / 2, 'No curves'));
+  if (!paths.length) return;
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
   if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;

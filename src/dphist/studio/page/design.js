@@ -12,6 +12,7 @@ export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', !S.base ?
 
 let open, tab = 'words', more = false;
 const typed = text => { const t = text.trim(); return t === '' ? null : isFinite(t) ? Number(t) : t; };
+const chips = (all, show, n = all.length) => h('div.chips', all.slice(0, 24).map(one => h('span.chip', show(one))), n > 24 && h('span.chip', count(n - 24) + ' more'));
 const wrong = path => (S.check?.problems || []).filter(one => one.path === path || one.path?.startsWith(path + '.'));
 const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', q.suggestion));
 const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad ? 'true' : '', oninput: e => change(() => set(e.target.value)) });
@@ -44,13 +45,13 @@ const axis = (name, one, p) => {
   const drawn = S.check?.histograms?.[name]?.axes?.[p ? 1 : 0], key = { whole: 'integers', equal: 'range', log: 'log' }[kindOf(one, p)];
   return [choice('Kind of bins of ' + (one[p + 'column'] || name), entries(KINDS), kindOf(one, p), kind => change(() => setKind(one, p, kind), 0)),
     h('p.say', p ? 'and by ' : 'Count records by ', column(`${name}.${p}column`, one[p + 'column'], 'Column', v => { one[p + 'column'] = v; }), fields(name, one, p)), key && h('p.hint', link('I do not know the range', () => look(name, one, p, key))),
-    drawn && (drawn.kind === 'categories' ? h('div.chips', drawn.names.slice(0, 12).map(t => h('span.chip', t)), drawn.n > 12 && h('span.chip', count(drawn.n - 12) + ' more')) : ruler(drawn))];
+    drawn && (drawn.kind === 'categories' ? chips(drawn.names, t => t, drawn.n) : ruler(drawn))];
 };
 const drop = (one, test) => change(() => { for (const key of keysOf(one)) if (test(key)) delete one[key]; }, 0);
 const card = name => {
-  const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], faults = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
+  const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], last = S.good?.histograms[name], faults = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
   return h('div.hcard' + (isOpen ? '.open' : ''),
-    h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (faults.length ? '.c-bad' : ''), faults.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), info && h('span.hint.nowrap', `${+(100 * number(info.share)).toFixed(1)} %  ε ${eps(info.epsilon)}`)),
+    h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (faults.length ? '.c-bad' : ''), faults.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), last && h('span.hint.nowrap', `${+(100 * number(last.share)).toFixed(1)} %  ε ${eps(last.epsilon)}`)),
     isOpen && h('div.hbody', axis(name, one, ''),
       'y_column' in one && h('div.rule', axis(name, one, 'y_'), link('Remove the second column', () => drop(one, key => key.startsWith('y_')))),
       one.by !== undefined && h('div.rule', words('eachgroup', { by: column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), of: labels(name + '.groups', one.groups, 'Groups, ' + tell('onelines'), v => { one.groups = v; }), rest: hole(name + '.go', one.group_other, tell('othergroup'), v => { one.group_other = v.trim() || null; }, 'w8') }),
@@ -86,7 +87,7 @@ const look = (name, one, p, key) => attempt(async () => {
 
 const even = plan => { for (const one of Object.values(plan.histograms)) delete one.share; };
 const shares = () => {
-  const names = histogramNames(), parts = names.map(n => round(100 * number(S.check?.histograms?.[n]?.share ?? 0)));
+  const names = histogramNames(), parts = names.map(n => round(100 * number(S.good?.histograms[n]?.share ?? 0)));
   if (names.length < 2 || parts.some(p => !p)) return null;
   const bar = h('div.sharebar', { role: 'group', aria: 'Shares of epsilon' }), rest = parts.slice(0, -1).reduce((a, b) => a + b, 0);
   parts[parts.length - 1] = 100 - rest;
@@ -103,7 +104,7 @@ const shares = () => {
   const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; if (cell.children[1]) valued(cell.children[1], parts[i], `${names[i]} ${parts[i]} percent`); });
   bar.append(...cells);
   paint();
-  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }); change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
+  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' · ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }); change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
 };
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
@@ -124,12 +125,12 @@ const add = names => {
 
 export default {
   view() {
-    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, whom = (plan.unit && S.check?.whom) || 'person', block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
+    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, whom = (plan.unit && S.good?.whom) || 'person', block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
     if (open === undefined || (open && !names.includes(open))) open = names[0];
     return [head(crumb(), 'What do you want to count?', words('lede-design'), button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
       h('div.cols.plan', h('div',
-        block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), S.columns.length > 0 && h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), h('div.chips', S.columns.slice(0, 60).map(c => h('span.chip', h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared'))))),
-        block('Who is protected', h('p.say', words(plan.unit ? 'protect' : 'protect1', { whom }), column('unit', plan.unit, 'Column that names the ' + whom, v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '. ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per ' + whom, v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
+        block('Data', h('div.row', h('b.mono', plan.data), plan.table && h('span.hint', 'table ' + plan.table), S.columns.length > 0 && h('span.hint', S.columns.length + ' columns'), link('Choose another file or table', pickData)), chips(S.columns, c => [h('span.mono', c.name), h('em', c.type ? c.type.toLowerCase() : 'not declared')])),
+        block('Who is protected', h('p.say', words(plan.unit ? 'protect' : 'protect1', { whom }), h('span.nowrap', column('unit', plan.unit, 'Column that names the ' + whom, v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '.'), ' ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per ' + whom, v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
           h('p.hint', plan.unit ? words('bounding', { whom, k, two: 2 * k || 2 }) : words('unit'))),
         block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
         block('Shares of epsilon', words('spend', { e: hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), of: hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), in: hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11') }),

@@ -100,7 +100,7 @@ export const count = n => known(n) ? minus(round(n).toLocaleString('en')) : '–
 export const rough = n => !known(n) ? '–' : abs(n) >= 10 ? count(digits(n, abs(n) >= 1000 ? 3 : 2 + (abs(n) >= 100))) : minus(String(digits(n, 2)));
 // Exact numbers come as texts ("0.5", "1/3"): `number` is for drawing only.
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
-export const eps = text => { const v = number(text), short = digits(v, 6); return abs(v - short) < 1e-12 ? String(short) : '≈ ' + digits(v, 3); };
+export const eps = text => { const v = number(text), short = digits(v, 6); return abs(v - short) < 1e-12 ? String(short) : '≈\u00a0' + digits(v, 3); };
 export const percent = x => known(x) ? minus((100 * x).toFixed(x > 0.1 ? 0 : 1)) + ' %' : '–';
 export const few = (n, one, many = one + 's') => ('no one two three four five six'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

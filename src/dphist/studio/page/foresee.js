@@ -50,7 +50,7 @@ const run = (wait = 0) => {
 const asking = latest();
 const ranged = () => {
   const signal = asking();
-  if (range && parts.error && !isGrid(parts.outcomes) && !chosen().groups) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, signal); reads(); });
+  if (range && parts.error && !isGrid(parts.outcomes)) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, signal); reads(); });
 };
 const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
@@ -91,7 +91,7 @@ const equation = () => {
     }));
 };
 const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(e => { const v = +e.target.value.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = round(v); keep(); run(); } }) }), ' records, shaped like ',
-  select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
+  select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && !chosen().groups && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
 const draw = () => {
   drawing = !drawing;
   mode = 'overlay';
@@ -102,17 +102,17 @@ const anchors = () => h('div.row', Array.from({ length: 9 }, (_, i) => { const v
 
 export default {
   async enter() { earlier = await releases(); redraw(); },
-  leave() { stop(); asking(true); clearInterval(player); key = ''; tried = ''; },
+  leave() { stop(); asking(true); clearInterval(player); key = tried = ''; reading = null; },
   view() {
     if (!S.good) return [head(crumb(), 'How wrong will it be?', words('incomplete'), button('Back to the design', () => go('design'), 'pri'))];
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = keysOf(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
-      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = null; parts = {}; drawing = false; }, 'tabs'),
+      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = reading = null; parts = {}; drawing = false; }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' ', words('last')), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; }), guess: guessing(),
-        strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
+        group: now.outcomes?.group && words('onegroup', now.outcomes), strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
         table: asTable && now.outcomes && scroll('Table of the guess', {}, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', now.widths?.each?.[i] ? '± ' + rough(now.widths.each[i]) : '–'), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
         scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : words('inrecords'), advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${digits(cross.at, 2)} (circle) ${cross.name} is better on this guess.`],
         widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / longest)), h('td.n', x.each === null ? 'not known' : '± ' + rough(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
@@ -121,8 +121,9 @@ export default {
   },
   drawn() {
     clearInterval(player);
-    const now = spot(), o = now.outcomes, box = $('#oc');
+    const now = spot(), o = now.outcomes, box = $('#oc'), tab = $('[aria-selected=true]');
     if (!S.good || !box) return;
+    tab.parentNode.scrollLeft = tab.offsetLeft - 60;
     if (o) {
       const half = now.widths?.joint, band = half?.[0] && half.length === o.truth.length ? [-1, 1].map(d => o.truth.map((v, i) => v + d * half[i])) : [o.low, o.high], base = { values: o.truth, band, draws: mode === 'play' ? [o.outcomes[shown % o.outcomes.length]] : o.outcomes, axis: isGrid(o) ? { n: o.truth.length, kind: 'flat', name: 'cells, row by row' } : axis(), label: tell('outcomes') };
       if (drawing) histogram(box, { values: S.guess.values, axis: axis(), label: tell('expect'), top: most(o.truth) * 1.5, draws: [], draw: () => {} });

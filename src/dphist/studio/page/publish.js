@@ -57,7 +57,7 @@ const bar = () => {
   return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part('k-past', p.spent / all), part('k-plan', min(p.plan, p.left) / all), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
     h('div.legend', key('k-past', 'Spent', p.spent), !S.published && key('k-plan', 'This plan', p.plan), p.over ? key('k-bad', 'Beyond the limit', p.plan - p.left) : key('k-left', S.published ? 'Left' : 'Left afterwards', p.after), h('span', 'Limit ', h('b', p.limit)))];
 };
-const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) confirm(); });
+const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) await confirm(); if (!done && ready?.allowed && !S.trouble) prepare(); });
 const named = (name, hint, right) => h('tr', h('td', h('span.row.name', swatch(name), h('span', h('b', name), h('br'), h('span.hint', hint)))), h('td.n', right));
 const published = () => {
   const { releases } = done.publication;

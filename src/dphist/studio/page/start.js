@@ -44,7 +44,7 @@ let listed;
 export const folder = {
   enter: async () => { listed = await releases(); redraw(); },
   view: () => [head(h('p.crumb', h('b.mono', S.session.folder), listed && h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
-    panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', 'Shape', '>Bins', '>Epsilon', '>Published']) : h('p', words(listed ? 'norelease' : 'reading')))],
+    panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', '>~Shape', '>~Bins', '>Epsilon', '>Published']) : h('p', words(listed ? 'norelease' : 'reading')))],
 };
 let book = null, chosen = null;
 export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { ...named(), limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
