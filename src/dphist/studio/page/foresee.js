@@ -108,7 +108,7 @@ export default {
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = keysOf(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
     return [head(crumb(), 'How wrong will it be?', words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
-      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { S.hist = n; range = reading = null; parts = {}; drawing = false; }, 'tabs'),
+      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] ? '± ' + rough(seen[n].error) : '')]), S.hist, n => { if (n === S.hist) return; S.hist = n; range = reading = null; parts = {}; drawing = false; }, 'tabs'),
       S.check.problems.length > 0 && note('warn', S.check.problems[0].message, ' ', words('last')), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; }), guess: guessing(),
