@@ -230,7 +230,8 @@ def _dawa3(domain: Domain) -> Pipeline:
     averaged = estimate.AveragedTree(flat=grid and few)
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
-    share = F("0.25") if grid else F("0.12")  # along a curve better groups are worth more
+    # Along a curve better groups are worth more, and of few bins they are hard to find.
+    share = F("0.25") if grid else F("0.12") if few else F("0.08")
     return Pipeline(
         order=_line(domain),
         partition=partition.Splits(
