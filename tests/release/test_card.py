@@ -89,3 +89,8 @@ def test_a_notebook_page_shows_it_in_a_browser(tmp_path, width):
     assert int(rows) == 13
     assert spills == "false"
     assert struct.unpack(">II", shot.read_bytes()[16:24])[0] == width
+
+
+def test_the_card_of_a_grid_of_thousands_of_cells_is_small():
+    grid = dphist.from_counts(np.full((64, 64), 20), epsilon=1, method="identity")
+    assert len(grid._repr_html_()) < 420_000  # twice that, with words for each cell that nobody reads

@@ -512,9 +512,26 @@ def test_rectangles_of_a_grid():
         (math.nan, "nan"),
     ],
 )
-def test_an_estimate_is_read_in_full(value, shown):
+def test_an_estimate_without_width_is_read_in_full(value, shown):
     assert str(Estimate(value, value, value, 0.95, "x")) == f"{shown} ({shown} to {shown}, level 0.95)"
     assert str(Estimate(value, None, None, 0.95, "why")) == f"{shown} (no interval: why)"
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ((2056.57, 2015.78, 2097.36), "2,057 (2,015 to 2,098"),
+        ((0.156628, 0.0, 48.5645), "0 (0 to 49"),
+        ((435.451, 406.0, 456.0), "435 (406 to 456"),
+        ((13.53, 7.49, 19.51), "13.5 (7.4 to 19.6"),
+        ((-3.2, -7.7, 1.1), "-3.2 (-7.7 to 1.1"),
+        ((0.123456, 0.12, 0.13), "0.1235 (0.12 to 0.13"),
+        ((30_000_000.6, 29_999_990.2, 30_000_011.0), "30,000,001 (29,999,990 to 30,000,011"),
+        ((5.25, 0.0, math.inf), "5.25 (0 to inf"),
+    ],
+)
+def test_an_estimate_has_the_digits_that_its_interval_supports(answer, shown):
+    assert str(Estimate(*answer, 0.95, "x")) == f"{shown}, level 0.95)"
 
 
 def test_what_is_simulated_says_so_wherever_it_goes():

@@ -108,13 +108,13 @@ def heatmap_chart(
     spec |= fit(size, width, height) | {"data": {"name": "cells"}}
     rows = _grid_table(domain, (x_title, y_title), grid)
     if not numbers and not said:
-        return Picture(spec | {"mark": {"type": "rect"} | TIP, "encoding": where}, rows)
+        return Picture(spec | {"mark": _rect(across, up), "encoding": where}, rows)
     return Picture(spec | {"layer": _cells(where, across, up, known=bool(said), numbers=numbers)}, rows)
 
 
 def _cells(where: dict[str, Spec], across: float, up: float, *, known: bool, numbers: bool) -> list[Spec]:
     """Return the layers of a grid: cells by what is known of them, and numbers."""
-    rect, seam = {"type": "rect"} | TIP, {"stroke": WHITE, "strokeWidth": 1} if numbers else {}
+    rect, seam = _rect(across, up), {"stroke": WHITE, "strokeWidth": 1} if numbers else {}
     place = {key: part for key, part in where.items() if key != "color"}
     middle = {k: place[k] | {"field": f"{k} middle"} for k in ("x", "y")}
     layers: list[Spec] = [{"mark": rect | seam, "encoding": where}]
@@ -125,8 +125,9 @@ def _cells(where: dict[str, Spec], across: float, up: float, *, known: bool, num
         dy = dy if where["y"]["scale"].get("reverse") else -dy
         inset = {"xOffset": dx, "x2Offset": -dx, "yOffset": dy, "y2Offset": -dy}
         dot = {"type": "point", "shape": "circle", "size": 22, "filled": False, "color": MUTED}
+        below = {"mark": {"type": "rect", "color": FAINT} | seam, "encoding": place}
         layers = [
-            {"mark": {"type": "rect", "color": FAINT if roomy else WHITE} | seam, "encoding": place},
+            *([below] if roomy else []),  # the page is white as it is
             {"transform": [{"filter": "datum.known == 2"}]} | layers[0],
             {"transform": [{"filter": "datum.known == 1"}], "mark": rect | inset, "encoding": where},
         ]
@@ -139,6 +140,11 @@ def _cells(where: dict[str, Spec], across: float, up: float, *, known: bool, num
         text["encoding"] = middle | {"text": {"field": "number", "type": "nominal"}, "color": ink}
         layers.append(({"transform": [{"filter": "datum.known > 0"}]} if known else {}) | text)
     return layers
+
+
+def _rect(across: float, up: float) -> Spec:
+    """Return the mark of a cell; small cells are many, and have no words of their own: there is a table."""
+    return {"type": "rect"} | TIP | ({} if min(across, up) >= ROOMY else {"aria": False})
 
 
 def _known(values: Floats, low: Floats, high: ArrayLike) -> Ints:

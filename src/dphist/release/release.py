@@ -37,10 +37,29 @@ if TYPE_CHECKING:
 STAMP = "SIMULATED: not private."
 
 
+_SLACK = 1e-6  # of the last digit that is shown: what is lost by writing a number in base 2
+
+
 def _shown(number: float) -> str:
     """Return a number for reading: integers and large numbers in full, others with six digits."""
     whole = math.isfinite(number) and (number == round(number) or abs(number) >= 1e5)
     return f"{round(number):,d}" if whole else f"{number:,.6g}"
+
+
+def _readable(value: float, low: float | None, high: float | None) -> list[str]:
+    """Return an answer and the ends of its interval for reading, with the digits that the interval supports.
+
+    Two digits of its half-width are shown. Ends are rounded outwards, so that the interval holds as before.
+    """
+    if low is None or high is None:
+        return [_shown(value)]
+    half = (high - low) / 2
+    if not (math.isfinite(half) and half > 0):
+        return [_shown(number) for number in (value, low, high)]
+    unit = min(10.0 ** (math.floor(math.log10(half)) - 1), 1.0)
+    steps = [number / unit for number in (value, low, high)]
+    rounded = [round(steps[0]), math.floor(steps[1] + _SLACK), math.ceil(steps[2] - _SLACK)]
+    return [_shown(step * unit) for step in rounded]
 
 
 def check_paid(epsilon: object, charges: Sequence[Spent], sensitivity: object) -> None:
@@ -90,8 +109,7 @@ class Estimate:
     def __str__(self) -> str:
         if self.words:
             return f"{self.words}{f' {STAMP}' if self.note.startswith(STAMP) else ''}"
-        known = [number for number in (self.value, self.low, self.high) if number is not None]
-        value, *ends = self.spelled or map(_shown, known)
+        value, *ends = self.spelled or _readable(self.value, self.low, self.high)
         if not ends:
             return f"{value} (no interval: {self.note.replace('no interval: ', '', 1)})"
         stamp = f" {STAMP}" if self.note.startswith(STAMP) else ""

@@ -92,7 +92,7 @@ class Risk:
         most = math.sqrt(max(self.mean, 0.0) + 2 * self.error)
         words = "Root mean square error of this release:"
         if self.mean < 2 * self.error:
-            return f"{words} at most about {most:.3g}, by an estimate that cannot tell it from 0."
+            return f"{words} at most about {most:.3g}; it may be much less."
         return f"{words} about {math.sqrt(self.mean):.3g}, at most about {most:.3g}, by an unbiased estimate."
 
     def moved(self, order: Ints) -> Risk:
