@@ -358,8 +358,8 @@ def test_the_examples_of_the_page_run(visits):
     page = (Path(__file__).parents[2] / "docs" / "shell.md").read_text("utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dphist ")]
-    assert len(commands) == 10 and len(lines) == 11
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dphist ")]
+    assert len(commands) == 11 and len(lines) == 12
     for command in commands:
         assert dphist(*command).stdout
 

@@ -857,7 +857,7 @@ def test_bad_pairs_and_options_of_arrays():
         with pytest.raises(UsageError, match="pair"):
             count(data, grid)
     for options in ({"columns": "x"}, {"where": "x > 1"}, {"unit": "u"}, {"table": "t"}):
-        with pytest.raises(UsageError, match="bare array"):
+        with pytest.raises(UsageError, match="need a table with named columns"):
             count([1.0], AGE, **options)
     with pytest.raises(UsageError, match="clip"):
         count(["a"], Domain((Categories(("a",)),)), outside="clip")
