@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.methods.catalogue import make_pipeline
+from dphist.steps.partition import Splits
 
 
 @pytest.mark.parametrize("name", held_out.LINES)
@@ -127,7 +129,9 @@ def test_exact_noise_covers_what_it_should_and_half_of_it_does_not(monkeypatch):
 def test_the_former_auto_is_what_it_was():
     line, plane = (Domain(tuple(Integers(0, n - 1) for n in shape)) for shape in ((64,), (8, 8)))
     assert accuracy.former(line, "points") == make_pipeline("wf-auto", line)
-    assert accuracy.former(line, "prefixes") == make_pipeline("dawa2", line)
+    found = accuracy.former(line, "prefixes")
+    assert replace(found, partition=Splits()) == make_pipeline("dawa2", line)
+    assert (found.partition.rough, found.partition.cap) == ((75, 75), (20, 20))
     assert str(accuracy.former(plane, "rectangles").split.partition) == "3/10"
 
 
