@@ -280,6 +280,23 @@ def test_a_process_that_is_told_to_end_leaves_no_records_behind(tmp_path, monkey
     assert not list(tmp_path.glob("dphist-spill-*"))
 
 
+def test_a_spill_folder_that_others_still_write_to_keeps_its_lock_and_is_swept_later(tmp_path, monkeypatch):
+    spill = tmp_path / "dphist-spill-x"
+    (spill / "parts").mkdir(parents=True)
+    for name in ("lock", "a.csv", "parts/b.csv"):
+        (spill / name).write_text("records")
+    unlink = Path.unlink
+    monkeypatch.setattr(
+        Path, "unlink", lambda path: unlink(path) or (spill / "late.csv").write_text("records")
+    )
+    leftovers._empty(spill)
+    assert sorted(path.name for path in spill.iterdir()) == ["late.csv", "lock"]
+    monkeypatch.undo()
+    os.utime(spill, (0, 0))
+    leftovers.sweep_folders(tmp_path)
+    assert not spill.exists()
+
+
 def test_a_signal_to_end_that_somebody_handles_is_left_to_them(monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

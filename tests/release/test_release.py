@@ -29,8 +29,11 @@ from dphist.domain import Categories, Domain, Integers, Regular, Variable
 from dphist.domain.groups import Groups
 from dphist.errors import OutputError, PrivacyError, ReleaseFileError, UsageError
 from dphist.kernels.halving import halved, public_key, public_uniforms, whole_numbers
+from dphist.methods.pipeline import Pipeline, Split
 from dphist.release import Estimate, Merged, Release, Spent, integer, load, nonneg, save_fresh
 from dphist.release.postprocess import rising
+from dphist.steps.estimate import Privelet
+from dphist.steps.partition import FixedSize
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import (
     FineTotals,
@@ -528,6 +531,10 @@ def test_an_estimate_without_width_is_read_in_full(value, shown):
         ((0.123456, 0.12, 0.13), "0.1235 (0.12 to 0.13"),
         ((30_000_000.6, 29_999_990.2, 30_000_011.0), "30,000,001 (29,999,990 to 30,000,011"),
         ((5.25, 0.0, math.inf), "5.25 (0 to inf"),
+        ((152345.9, 152340.4, 152351.4), "152,345.9 (152,340.4 to 152,351.4"),
+        ((45231.26, 45231.18, 45231.34), "45,231.26 (45,231.18 to 45,231.34"),
+        ((1e9, 1e9 - 1e-7, 1e9 + 1e-7), "1,000,000,000 (1,000,000,000 to 1,000,000,000"),
+        ((0.0, -5e-324, 5e-324), "0 (-4.94066e-324 to 4.94066e-324"),
     ],
 )
 def test_an_estimate_has_the_digits_that_its_interval_supports(answer, shown):
@@ -1374,3 +1381,9 @@ def test_a_picture_of_all_bins_at_once_says_so(tmp_path):
     command = [sys.executable, "-m", "dphist", "plot", str(saved), str(tmp_path / "q.svg"), "--joint"]
     subprocess.run(command, check=True, capture_output=True)
     assert "all bins at once" in (tmp_path / "q.svg").read_text("utf-8")
+
+
+def test_a_wavelet_over_groups_of_a_grid_reads_back(tmp_path):
+    made = Pipeline(partition=FixedSize(4), estimate=Privelet(), split=Split(estimate=Fraction(1)))
+    release = dphist.from_counts(np.full((8, 8), 5), epsilon=1, method=made)
+    assert dphist.load(release.save(tmp_path / "r.json")) == release

@@ -82,9 +82,22 @@ def _end(number: int, *_: object) -> None:
     for process, folders in _held:
         if process == os.getpid():  # not those of the process that this one was forked from
             for folder in folders:
-                shutil.rmtree(folder, ignore_errors=True)
+                _empty(Path(folder))
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _empty(folder: Path) -> None:
+    """Remove a spill folder, its lock last: with it, what others still write is swept once they are gone."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                with suppress(OSError):
+                    path.unlink()
+        if [path.name for path in folder.iterdir()] == [_LOCK]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_files(folder: Path) -> None:

@@ -56,10 +56,13 @@ def _readable(value: float, low: float | None, high: float | None) -> list[str]:
     half = (high - low) / 2
     if not (math.isfinite(half) and half > 0):
         return [_shown(number) for number in (value, low, high)]
-    unit = min(10.0 ** (math.floor(math.log10(half)) - 1), 1.0)
-    steps = [number / unit for number in (value, low, high)]
+    digits = max(1 - math.floor(math.log10(half)), 0)  # after the point
+    if digits > 300 or max(abs(low), abs(high), abs(value)) > 10.0 ** (15 - digits):  # more than there are
+        return [_shown(number) for number in (value, low, high)]
+    steps = [number * 10.0**digits for number in (value, low, high)]
     rounded = [round(steps[0]), math.floor(steps[1] + _SLACK), math.ceil(steps[2] - _SLACK)]
-    return [_shown(step * unit) for step in rounded]
+    texts = [f"{step / 10.0**digits:,.{digits}f}" for step in rounded]
+    return [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
 
 
 def check_paid(epsilon: object, charges: Sequence[Spent], sensitivity: object) -> None:

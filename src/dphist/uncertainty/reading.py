@@ -91,7 +91,8 @@ def error_model_from_dict(described: dict[str, Any], n: int, columns: int | None
         if not is_right(described[name]):
             raise ReleaseFileError(f"the {name} of its error model should be {words}.")
     stated = described.get("columns", columns or 1)
-    if stated != (columns or stated) or n % stated:
+    line = kind == WaveletTotals.kind and stated == 1  # of groups, or of cells in another order
+    if not line and (stated != (columns or stated) or n % stated):
         raise ReleaseFileError("its error model is for a grid of other rows and columns.")
     inside = None if kind == Merged.kind else columns  # what was merged may have been a grid
     return KINDS[kind].from_dict(described, partial(error_model_from_dict, columns=inside))
