@@ -291,7 +291,12 @@ def test_numbers_whose_products_do_not_fit_are_cut_place_by_place(monkeypatch):
     assert clusters.kd_splits(h, threshold=1.0).size > 2
 
 
-def test_loops_of_hulls_are_compiled_once():
+def test_loops_of_hulls_are_compiled_once(monkeypatch):
+    """Those that call them are compiled here: what is read from disk leaves no trace of inner loops."""
+    from numba import njit
+
+    for module, name in ((hulls, "_base_hulls"), (hulls, "_joined_hulls"), (clusters, "_kd_row")):
+        monkeypatch.setattr(module, name, njit(getattr(module, name).py_func))
     clusters.kd_splits(np.arange(600) ** 2, threshold=1.0)
     assert len(hulls._base_hulls.signatures) == len(hulls._joined_hulls.signatures) == 1
     assert len(hulls._push.signatures) <= 1 and len(hulls.best_cut.signatures) <= 1  # none, if kept on disk
