@@ -202,7 +202,9 @@ def test_what_is_read_belongs_to_what_is_shown(browser, office, studio, monkeypa
             if sign:
                 one.page.wait_for_selector(f"#reads >> text={sign}")
             assert bool(one.text("#reads")) == bool(sign), name
-            place = one.page.locator("[aria-selected=true]").bounding_box()
+            place = one.page.evaluate(
+                "document.querySelector('[aria-selected=true]').getBoundingClientRect().toJSON()"
+            )
             assert 0 <= place["x"] < 300, name
             assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name
         assert "Drawn is one of the groups, a." in one.text() and "Draw it" not in one.text()
