@@ -34,6 +34,18 @@ class ProductSums(NormalSums, Protocol):
     def _weighted(self, side: int, weights: Floats) -> float:
         """Return that of the sum of all rows or columns, each times its weight."""
 
+    @property
+    def _bins(self) -> Floats:
+        """The variance of each bin, worked out once."""
+
+    @property
+    def _distinct_values(self) -> int:
+        return self._shape[0] * self._shape[1]
+
+    def variances(self) -> Floats:
+        """Return the variance of each bin."""
+        return self._bins
+
     def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
         """Return the variances of rectangles, from their first rows and those after the last, and columns."""
         return self._along(0, a, b) * self._along(1, c, d) * noise_law.variance(self.scale)
@@ -122,14 +134,6 @@ class GridHatTotals(ProductSums):
         down, across = (self._along(i, np.arange(n), np.arange(1, n + 1)) for i, n in enumerate(self._shape))
         return np.outer(down, across).ravel() * noise_law.variance(self.scale)
 
-    @property
-    def _distinct_values(self) -> int:
-        return self.rows * self.columns
-
-    def variances(self) -> Floats:
-        """Return the variance of each cell."""
-        return self._bins
-
     def transposed(self, rows: int) -> GridHatTotals:
         """Return the model of the same grid, column after column."""
         return GridHatTotals(self.columns, self.rows, self.scale)
@@ -199,13 +203,6 @@ class WaveletTotals(ProductSums):
 
         each = haar_variances(*self._shape) * noise_law.variance(self.scale)
         return self.groups.spread(np.where(self.groups.sizes == 1, each, np.nan))
-
-    @property
-    def _distinct_values(self) -> int:
-        return self.groups.k
-
-    def variances(self) -> Floats:
-        return self._bins
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
         if self.columns > 1:
