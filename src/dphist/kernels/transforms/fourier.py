@@ -66,9 +66,10 @@ def column_sums(n: int, frequencies: int, weight: int) -> Ints:
     cosines, sines = (np.abs(table) for table in tables(n, weight))
     odd, out = sine_count(n, frequencies), np.zeros(n // 2 + 1, np.int64)
     some = n // 4 + 1 if _is_folded(n, weight) else out.size
-    _column_sums(cosines + sines, 1, odd + 1, out[:some])
+    both = frozen(cosines + sines)
+    _sums(np.append(0, np.ones(odd, np.int64)), both, 0, 1, out[:some])  # as if cells were frequencies
     for f in {0, frequencies - 1} - set(range(1, odd + 1)):  # these have no sine
-        _column_sums(cosines, f, f + 1, out[:some])
+        out[:some] += cosines[f * np.arange(some) % n]
     out[some:] = out[: out.size - some][::-1]
     return frozen(out)
 
@@ -127,34 +128,12 @@ def _halves(x: Ints, folded: bool) -> list[tuple[Ints, Ints]]:
 
 @kernel
 def _sums(x: Ints, table: Table, first: int, step: int, out: Ints) -> None:
-    """Write the sums of x times the weights of frequencies first, first + step, ....
-
-    The places in the table rise by the frequency, and are looked up turn by turn.
-    """
-    n = table.size
+    """Write the sums of x times the weights of frequencies first, first + step, ..., none a whole turn."""
     for f in range(first, out.size, step):
-        total = np.int64(0)
-        j = 0
-        at = 0
-        while j < x.size:
-            last = min(x.size, j + (n - 1 - at) // max(f, 1) + 1)
-            for i in range(last - j):
-                total += np.int64(table[at + i * f]) * x[j + i]
-            at += (last - j) * f - n
-            j = last
+        total = at = 0
+        for j in range(x.size):
+            total += table[at] * x[j]
+            at += f
+            if at >= table.size:
+                at -= table.size
         out[f] = total
-
-
-@kernel
-def _column_sums(weights: Table, first: int, last: int, out: Ints) -> None:
-    """Add up the weights of cells 0, 1, ... at frequencies from first to last - 1."""
-    n = weights.size
-    for f in range(first, last):
-        j = 0
-        at = 0
-        while j < out.size:
-            end = min(out.size, j + (n - 1 - at) // max(f, 1) + 1)
-            for i in range(end - j):
-                out[j + i] += weights[at + i * f]
-            at += (end - j) * f - n
-            j = end

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats, Ints
-from dphist.kernels import kernel, subkernel
-from dphist.kernels.partition.deviations import Whole
+from dphist.kernels import kernel
 
 Sides: TypeAlias = tuple[Ints, Ints, Ints, Ints]  # of the boxes [x0, x1) x [y0, y1): x0, x1, y0, y1
 
@@ -55,38 +54,35 @@ def reweighted(grid: Floats, sides: Sides, measured: Floats, *, passes: int) -> 
     )
     density = grid[np.ix_(rows[:-1], columns[:-1])]
     heights, widths = np.diff(rows), np.diff(columns)
-    edges = [np.searchsorted(rows, x) for x in sides[:2]]
-    edges += [np.searchsorted(columns, y) for y in sides[2:]]
-    mass = density * np.outer(heights, widths)
-    _update(mass, np.stack(edges), np.clip(measured, 0.0, mass.sum()), passes)
+    mass = np.ascontiguousarray(density * np.outer(heights, widths))
+    _update(mass.ravel(), _inside(rows, columns, sides), np.clip(measured, 0.0, mass.sum()), passes)
     density = mass / np.outer(heights, widths)
     return np.repeat(np.repeat(density, heights, axis=0), widths, axis=1)
 
 
+def _inside(rows: Ints, columns: Ints, sides: Sides) -> NDArray[np.bool_]:
+    """Return of every box which of the pieces between these edges it holds, row by row."""
+    x0, x1, y0, y1 = (ends[:, np.newaxis] for ends in sides)
+    down, across = (x0 <= rows[:-1]) & (rows[:-1] < x1), (y0 <= columns[:-1]) & (columns[:-1] < y1)
+    return (down[:, :, np.newaxis] & across[:, np.newaxis]).reshape(x0.size, -1)
+
+
 @kernel
-def _update(mass: Floats, edges: Ints, measured: Floats, passes: int) -> None:
-    rows, columns, none = mass.shape[0], mass.shape[1], np.int64(0)
-    total = _sum(mass, none, rows, none, columns)
-    for _ in range(passes):
-        for i in range(measured.size):
-            top, bottom, left, right = edges[0, i], edges[1, i], edges[2, i], edges[3, i]
-            before = _sum(mass, top, bottom, left, right)
-            # As published: one over twice the total, so that a step is at most half a natural logarithm.
-            _scale(mass, top, bottom, left, right, np.exp((measured[i] - before) / (2.0 * total)))
-            _scale(mass, none, rows, none, columns, total / _sum(mass, none, rows, none, columns))
-
-
-@subkernel
-def _sum(mass: Floats, top: Whole, bottom: int, left: Whole, right: int) -> float:
+def _update(mass: Floats, inside: NDArray[np.bool_], measured: Floats, passes: int) -> None:
     total = 0.0
-    for r in range(top, bottom):
-        for c in range(left, right):
-            total += mass[r, c]
-    return total
-
-
-@subkernel
-def _scale(mass: Floats, top: Whole, bottom: int, left: Whole, right: int, factor: float) -> None:
-    for r in range(top, bottom):
-        for c in range(left, right):
-            mass[r, c] *= factor
+    for p in range(mass.size):
+        total += mass[p]
+    for turn in range(passes * measured.size):
+        i = turn % measured.size
+        before, after = 0.0, 0.0
+        for p in range(mass.size):
+            if inside[i, p]:
+                before += mass[p]
+        # As published: one over twice the total, so that a step is at most half a natural logarithm.
+        factor = np.exp((measured[i] - before) / (2.0 * total))
+        for p in range(mass.size):
+            if inside[i, p]:
+                mass[p] *= factor
+            after += mass[p]
+        for p in range(mass.size):
+            mass[p] *= total / after
