@@ -104,10 +104,9 @@ def _memory() -> Iterator[Row]:
         for method in advised:
             was = before[place].get(method)
             what = f"memory of {method}, {place}" + (f"; before: {was}" if was else "")
-            # These counts are grouped on a line alone; of a grid, dawa3 keeps a tree over all cells.
-            most = None if (method, place) == ("dawa3", "grid") else 150
+            # These counts are grouped on a line alone; of a grid, dawa3 averages over a tree of all cells.
             peak = _alone(_PEAK, method, place)
-            yield _row(f"memory-{method}-{place}", what, MANY, 1, peak, "bytes per bin", at_most=most)
+            yield _row(f"memory-{method}-{place}", what, MANY, 1, peak, "bytes per bin", at_most=150)
     for method, was in {"greedyh-tuned": 356, "mwem": 380}.items():
         peak = _alone(_PEAK, method, "line")
         what = f"memory of {method}, which advise does not name for so many bins; before: {was}"

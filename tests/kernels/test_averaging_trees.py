@@ -5,6 +5,7 @@ import pytest
 
 import naive_pruning as naive
 from dphist.errors import UsageError
+from dphist.kernels.averaging import pruned
 from dphist.kernels.averaging.contrasts import averaged_contrasts
 from dphist.kernels.averaging.pruned import averaged_totals
 from dphist.kernels.trees import tree as trees
@@ -72,6 +73,36 @@ def test_trees_equal_their_twin(k, scale):
         given = noisy_tree(draw, k, missing=missing, scale=scale)
         found, wanted = averaged_totals(*given), naive.pruned(*given)
         assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9 * wanted.max() + 1e-12)
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_blocks_of_any_size_give_the_same_numbers(monkeypatch, grouped, missing):
+    given = noisy_tree(np.random.default_rng(5), 60, grouped=grouped, missing=missing)
+    whole = averaged_totals(*given)
+    for size in (1, 2, 7, 64):
+        monkeypatch.setattr(pruned, "_BLOCK", size)
+        assert averaged_totals(*given).tobytes() == whole.tobytes()
+
+
+def test_totals_are_gathered_with_the_law_of_their_noise():
+    """Whole numbers with scales give what their variances give, whether these differ or not."""
+    draw = np.random.default_rng(6)
+    tree, sizes, noisy, variance = noisy_tree(draw, 40)
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    whole = np.rint(noisy).astype(np.int64)
+    for scale in (np.sqrt(variance), np.where(tree.left == 0, 3.0, np.inf), np.full(tree.size, 3.0)):
+        found = pruned.averaged(pruned.gathered(tree, starts, whole, scale, np.square))
+        wanted = naive.pruned(tree, sizes, whole.astype(float), scale**2)
+        assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9 * wanted.max() + 1e-12)
+        assert found.tobytes() == averaged_totals(tree, sizes, whole.astype(float), scale**2).tobytes()
+
+
+def test_one_variance_stands_for_many():
+    tree = trees.make_tree(8)
+    given = pruned.gathered(tree, np.arange(9), np.ones(15), np.where(tree.left == 0, 2.0, np.inf))
+    assert [var.size for _, var in (given.leaf, given.inner, given.pair)] == [1, 0, 0]
+    assert (given.lo.size, given.flags.tolist()) == (3, [0, 3, 3])  # the root and its halves, of two pairs
 
 
 EXTREMES = [(1, 1e-100), (2.0**50, 1e-100), (2.0**53, 1e9), (5.0, 1e9), (0.0, 1.0), (2.0**50, 1.0)]

@@ -130,7 +130,7 @@ MEASURE = """
 """
 
 
-@pytest.mark.parametrize("method", ["quadtree", "hybridtree", "hb"])
+@pytest.mark.parametrize("method", ["quadtree", "hybridtree", "hb", "dawa3"])
 def test_trees_over_a_grid_take_few_bytes_a_cell(method):
     """Measured are the arrays; a process takes a few bytes more."""
     import tracemalloc
@@ -147,7 +147,7 @@ def test_trees_over_a_grid_take_few_bytes_a_cell(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["identity", "ahp", "h"])
+@pytest.mark.parametrize("method", ["identity", "ahp", "h", "dawa3"])
 def test_the_figures_are_those_of_the_methods(tmp_path, method):
     run(MEASURE.format(method=method, bins=1 << 10), tmp_path)  # compiling leaves memory
     part = float(run(MEASURE.format(method=method, bins=1 << 20), tmp_path))

@@ -5,9 +5,16 @@ one message: what they say of T, the likelihood Z N(T; mean, variance), a mixtur
 node brought to its first two moments. Noise is taken to be normal with its exact variance, which decides how
 well the average does and not what any interval says. From the root down each node then gets the mean of its
 total. All of it is O(k) for k groups, besides looking up the neighbours of the nodes.
+
+Half of the nodes are leaves, and half of the others are pairs of single bins. Of a leaf nothing is kept but
+its measurement. Of a pair only its mean is: what the way down needs of it is worked out there again, from its
+two leaves. So the numbers that each node needs for the way down are kept for a quarter of the nodes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,10 +35,45 @@ from dphist.kernels.averaging.offsets import (
     mixed,
     trend,
 )
-from dphist.kernels.trees.tree import Bytes, Flags, Nodes, Tree, node_variances
+from dphist.kernels.trees.tree import Bytes, Nodes, Tree, node_variances
 
 _LEARNING = 2  # passes in which the prior is learnt
-MEAN, VARIANCE, EVIDENCE = range(3)  # columns of a message
+_BLOCK = 1 << 15  # inner nodes whose numbers for the way down lie together: small pieces fit anywhere
+_EXACT = 1e-12  # below such a variance counts are known exactly
+MEAN, VARIANCE, EVIDENCE, EMPTY = range(4)  # columns of a message; the last is of all counts below being 0
+# Flags of a node: its left or right child is a pair, the node is measured, its left or right pair is.
+_PAIRS, _OWN, _OWN_PAIRS = 1, 4, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Noisy totals of a tree's nodes, gathered so that averages need neither the tree nor these any more.
+
+    Inner nodes are the root and all that are no pair of two leaves of height 1; they are numbered level by
+    level, as pairs are.
+
+    Args:
+        starts: where each group begins among the bins and, last, the number of bins.
+        lo: the first group of each inner node.
+        mid: the first group of its right child.
+        hi: the group after its last.
+        height: of each inner node.
+        flags: which of its children are pairs, and which of these and itself are measured.
+        leaf: the noisy total of each group and its variance, which is infinite if it was not measured. All
+            have one variance where it is the same.
+        inner: the same of all inner nodes that were measured.
+        pair: the same of all pairs that were measured.
+    """
+
+    starts: Ints
+    lo: Nodes
+    mid: Nodes
+    hi: Nodes
+    height: Bytes
+    flags: Bytes
+    leaf: tuple[Floats, Floats]
+    inner: tuple[Floats, Floats]
+    pair: tuple[Floats, Floats]
 
 
 def averaged_totals(tree: Tree, sizes: Ints, noisy: Floats, variance: Floats) -> Floats:
@@ -42,130 +84,420 @@ def averaged_totals(tree: Tree, sizes: Ints, noisy: Floats, variance: Floats) ->
         noisy: one noisy total per node; what stands at an unmeasured node is not looked at.
         variance: of each total's noise; infinity where there was no measurement.
     """
-    var = np.maximum(node_variances(tree, variance), 1e-12)  # below that counts are known exactly
-    seen = np.isfinite(var)
-    if noisy.shape != (tree.size,) or not np.isfinite(noisy[seen]).all() or sizes.shape != (tree.k,):
-        raise UsageError(f"averaging needs a finite noisy total at each of the {tree.size} nodes.")
-    if not seen.any():
-        return np.zeros(tree.k)
-    starts = np.concatenate(([0], np.cumsum(sizes)))
-    size = (starts[tree.hi] - starts[tree.lo]).astype(np.float64)
-    open_variance = (1e3 * (np.abs(noisy[seen]).max() + np.sqrt(var[seen].max()))) ** 2
-    zero, mean = np.zeros(tree.size), np.empty(tree.size)
-    _if_empty(tree.left, noisy, var, zero)
-    message, kept = np.zeros((tree.size, 3)), np.empty((tree.size, KEPT))
-    prior = Prior.first(int(tree.height.max()) + 1)
-    scale, drift = np.full(tree.size, -1.0), np.zeros(tree.size)
-    for i in range(_LEARNING + 1):
-        counted = np.zeros((prior.empty.size if i < _LEARNING else 0, COUNTED))
-        _pass(
-            tree.left, tree.height, size, noisy, var, zero, open_variance, scale, drift, prior.empty,
-            prior.mixture, np.empty((3, 3)), np.empty((2, PARTS)), message, kept, counted,
-        )  # fmt: skip
-        _means(tree.left, size, message, kept, mean)
-        if i < _LEARNING:
-            prior = Prior.learnt(counted)
-            scale, drift = mean.copy(), _trends(tree, starts, mean)
-    return mean[tree.leaf]
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    return averaged(gathered(tree, starts, noisy, node_variances(tree, variance)))
 
 
-def _trends(tree: Tree, starts: Ints, mean: Floats) -> Floats:
-    """Return the trend of every node, with groups taken to be uniform."""
-    n = starts[-1]
-    sums = np.concatenate(([0.0], np.cumsum(mean[tree.leaf])))
-    low, high = starts[tree.lo], starts[tree.hi]
-    before, after = (
-        np.interp(b, starts, sums) - np.interp(a, starts, sums)
-        for a, b in ((2 * low - high, low), (high, 2 * high - low))
-    )
-    inside = (2 * low - high >= 0) & (2 * high - low <= n)
-    out = np.zeros(mean.size)
-    _limited(before, mean, after, inside, out)
-    return out
-
-
-@kernel
-def _limited(before: Floats, mean: Floats, after: Floats, inside: Flags, out: Floats) -> None:
-    for q in range(mean.size):
-        if inside[q]:
-            out[q] = trend(before[q], mean[q], after[q])
-
-
-@kernel
-def _if_empty(left: Nodes, noisy: Floats, var: Floats, out: Floats) -> None:
-    """Write the log likelihood, without its constant, of all counts from each node down being 0, over 0."""
-    for q in range(left.size - 1, -1, -1):
-        if left[q] > 0:
-            out[q] = out[left[q]] + out[left[q] + 1]
-        if np.isfinite(var[q]):
-            out[q] -= 0.5 * noisy[q] * noisy[q] / var[q]
-
-
-@kernel
-def _pass(
-    left: Nodes,
-    height: Bytes,
-    size: Floats,
-    noisy: Floats,
-    var: Floats,
-    zero: Floats,
-    open_variance: float,
+def gathered(
+    tree: Tree,
+    starts: Ints,
+    noisy: Floats | Ints,
     scale: Floats,
-    drift: Floats,
-    empty: Floats,
-    mixture: Floats,
-    ways: Floats,
-    parts: Floats,
-    message: Floats,
-    kept: Floats,
-    counted: Floats,
-) -> None:
-    """Write every node's message, and what is kept of it for the way down.
+    variance: Callable[[Floats], Floats] | None = None,
+) -> Gathered:
+    """Return what `averaged` needs of a tree and its noisy totals: O(k).
 
     Args:
-        zero: see `_if_empty`.
+        starts: where each group begins among the bins and, last, the number of bins.
+        noisy: one noisy total per node; what stands at an unmeasured node is not looked at.
+        scale: of each total's noise; infinity where there was no measurement.
+        variance: the variances of noise of some scales; None if the scales are variances themselves.
+    """
+
+    def measured(nodes: Ints | Nodes) -> tuple[Floats, Floats]:
+        spread = scale[nodes]
+        if spread.size and (spread == spread[0]).all():
+            spread = spread[:1].copy()
+        spread = np.maximum(spread if variance is None else variance(spread), _EXACT)
+        found = noisy[nodes].astype(np.float64, copy=False)
+        if not (np.isfinite(found) | np.isinf(spread)).all():
+            raise UsageError(words)
+        return found, spread
+
+    words = f"averaging needs a finite noisy total at each of the {tree.size} nodes."
+    if noisy.shape != (tree.size,) or scale.shape != (tree.size,) or starts.shape != (tree.k + 1,):
+        raise UsageError(words)
+    seen, two = np.isfinite(scale), tree.left > 0
+    nodes = np.flatnonzero(two).astype(np.int32)
+    two &= tree.height == 1
+    two[nodes[tree.hi[nodes] - tree.lo[nodes] > 2]] = False
+    two[0] = False
+    nodes = nodes[~two[nodes]]
+    left = tree.left[nodes]
+    flags = np.where(seen[nodes], np.int8(_OWN), np.int8(0))
+    for side in range(2):
+        flags[two[left + side]] |= _PAIRS << side
+        flags[two[left + side] & seen[left + side]] |= _OWN_PAIRS << side
+    lo, mid, hi, height = tree.lo[nodes], tree.hi[left], tree.hi[nodes], tree.height[nodes]
+    nodes, pairs = nodes[seen[nodes]], np.flatnonzero(two & seen)
+    del seen, two, left
+    return Gathered(starts, lo, mid, hi, height, flags, measured(tree.leaf), measured(nodes), measured(pairs))
+
+
+def averaged(given: Gathered) -> Floats:
+    """Return non-negative totals of the groups."""
+    k, inner = given.starts.size - 1, given.lo.size
+    found = [_largest(*given.leaf), _largest(*given.inner), _largest(*given.pair)]
+    most, widest = (max(each) for each in zip(*found, strict=True))
+    if widest == 0.0:  # nothing was measured
+        return np.zeros(k)
+    if k == 1:
+        return np.maximum(given.leaf[0], 0.0)
+    starts = given.starts.view()
+    starts.flags.writeable = False
+    tree = starts, given.lo, given.mid, given.hi, given.height, given.flags
+    measured = *given.leaf, *given.inner, *given.pair, (1e3 * (most + np.sqrt(widest))) ** 2
+    # The means of pairs, each at half of its first group's number, then those of inner nodes.
+    means, below = np.zeros((k + 1) // 2 + inner), np.zeros(k + 1)
+    drift, message = np.zeros((k + 1) // 2), np.empty((inner, 3))
+    blocks = range(0, inner, _BLOCK)
+    kept = [np.empty((min(_BLOCK, inner - begin), KEPT)) for begin in blocks]
+    room = np.empty((5, 4)), np.empty((2, KEPT)), np.empty((3, 3)), np.empty((2, PARTS)), np.zeros(2)
+    prior = Prior.first(max(int(given.height.max()), 1) + 1)
+    for i in range(_LEARNING + 1):
+        counted = np.zeros((prior.empty.size if i < _LEARNING else 0, COUNTED))
+        odds = np.empty((prior.empty.size, 2))
+        _logarithms(prior.empty, odds)
+        known = *tree, *measured, i == 0, odds, prior.mixture, *room, below, means, drift, message
+        at = np.array([inner, given.inner[0].size, given.pair[0].size])
+        for begin, own in zip(reversed(blocks), reversed(kept), strict=True):
+            _rise(*known, begin, own, at, counted)
+        at[:] = 1, 0, 0
+        for begin, own in zip(blocks, kept, strict=True):
+            _fall(*known, begin, own, at)
+        if i < _LEARNING:
+            prior = Prior.learnt(counted)
+            np.cumsum(below, out=below)
+    return below[1:]
+
+
+def _largest(noisy: Floats, var: Floats) -> tuple[float, float]:
+    """Return the largest of some noisy totals, and of their variances: of those that were measured."""
+    seen = np.isfinite(var)
+    return np.abs(noisy).max(initial=0.0, where=seen), var.max(initial=0.0, where=seen)
+
+
+@kernel
+def _logarithms(empty: Floats, odds: Floats) -> None:
+    """Write the logarithms of how likely neither child of a node of each height is empty, and one of them."""
+    for h in range(empty.size):
+        odds[h, 0] = np.log(1.0 - 2.0 * empty[h])
+        odds[h, 1] = np.log(empty[h])
+
+
+@kernel
+def _rise(
+    starts: Ints,
+    lo: Nodes,
+    mid: Nodes,
+    hi: Nodes,
+    height: Bytes,
+    flags: Bytes,
+    leaf_noisy: Floats,
+    leaf_var: Floats,
+    noisy: Floats,
+    var: Floats,
+    pair_noisy: Floats,
+    pair_var: Floats,
+    open_variance: float,
+    first: bool,
+    odds: Floats,
+    mixture: Floats,
+    rows: Floats,
+    pair_kept: Floats,
+    ways: Floats,
+    parts: Floats,
+    last: Floats,
+    below: Floats,
+    means: Floats,
+    drift: Floats,
+    message: Floats,
+    begin: int,
+    kept: Floats,
+    at: Ints,
+    counted: Floats,
+) -> None:
+    """Write the message of every inner node of a block, and what is kept of it for the way down.
+
+    Args:
         open_variance: of totals that nothing measures.
-        scale: the means of the pass before; -1 in the first.
-        drift: the trends.
-        ways: room for those of dividing the node: both children, left empty, right empty.
+        first: whether there was no pass before.
+        odds: see `_logarithms`.
+        rows: room for the messages of two children, of the leaves of a pair, and of the node.
+        pair_kept: room for what is kept of two pairs.
+        ways: room for those of dividing a node: both children, left empty, right empty.
         parts: room for the exponents and the probabilities of the mixture's parts.
+        last: room for a variance and the logarithm made of it.
+        below: the sums of the means of all groups before each, of the pass before.
+        means: those of the pass before; an inner node's is replaced by that of its message.
+        drift: room for the trends of pairs.
+        message: the other columns of every inner node's.
+        begin: the first inner node of the block.
+        kept: of each node of the block.
+        at: how many inner nodes, measured inner nodes and measured pairs are children of, or are, nodes
+            before those of the last block; brought forward to this one.
         counted: what `Prior.learnt` learns from is added to this, or to nothing if it is empty.
     """
-    exponent, posterior = parts[0], parts[1]
-    for q in range(left.size - 1, -1, -1):
-        c, h = left[q], height[q]
-        if c == 0:
-            v = var[q] if np.isfinite(var[q]) else open_variance
-            message[q, MEAN] = noisy[q] if np.isfinite(var[q]) else 0.0
-            message[q, VARIANCE] = v
-            message[q, EVIDENCE] = 0.5 * np.log(2.0 * np.pi * v)
-            continue
-        one, two, part = message[c], message[c + 1], size[c] / size[q]
-        t = scale[q] if scale[q] >= 0.0 else max(one[MEAN] + two[MEAN], 0.0)
-        offset = (1.0 - part) * one[MEAN] - part * two[MEAN]
-        v = (1.0 - part) * (1.0 - part) * one[VARIANCE] + part * part * two[VARIANCE]
-        density = mixed(
-            mixture[h], offset, v, one[MEAN], one[VARIANCE], two[MEAN], two[VARIANCE], t, drift[q], exponent,
-            posterior,
-        ) - 0.5 * np.log(2.0 * np.pi)  # fmt: skip
-        keep(
-            posterior, one[VARIANCE] * (two[VARIANCE] / (one[VARIANCE] + two[VARIANCE])), t, drift[q], kept[q]
+    posterior, pairs, made = parts[1], means.size - lo.size, rows[4]
+    child, own, own_pair = at
+    for q in range(begin + len(kept) - 1, begin - 1, -1):
+        for side in range(1, -1, -1):  # pairs are counted from the last to the first
+            a = mid[q] if side else lo[q]
+            b = hi[q] if side else mid[q]
+            if b - a == 1:
+                _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last, rows[side])
+            elif flags[q] & (_PAIRS << side):
+                p, y, v = a >> 1, 0.0, np.inf
+                if flags[q] & (_OWN_PAIRS << side):
+                    own_pair -= 1
+                    y, v = pair_noisy[own_pair], _variance(pair_var, own_pair)
+                drift[p] = 0.0 if first else _trend(starts, below, a, b, means[p])
+                _pair(
+                    starts, a, leaf_noisy, leaf_var, open_variance, -1.0 if first else means[p], drift[p],
+                    odds[1], mixture[1], y, v, rows, ways, parts, last, pair_kept[side], rows[side],
+                )  # fmt: skip
+                if counted.size:
+                    count(pair_kept[side], posterior, counted[1])
+            else:
+                child -= 1
+                rows[side, MEAN] = means[pairs + child]
+                for k in range(3):
+                    rows[side, VARIANCE + k] = message[child, k]
+        h, y, v, scale, away = height[q], 0.0, np.inf, -1.0, 0.0
+        if flags[q] & _OWN:
+            own -= 1
+            y, v = noisy[own], _variance(var, own)
+        if not first:
+            scale = means[pairs + q]
+            away = _trend(starts, below, lo[q], hi[q], scale)
+        part = _part(starts, lo[q], mid[q], hi[q])
+        _divided(
+            rows[0], rows[1], part, scale, away, odds[h], mixture[h], y, v, ways, parts, kept[q - begin], made
         )
-        ways[0, MEAN] = one[MEAN] + two[MEAN]
-        ways[0, VARIANCE] = one[VARIANCE] + two[VARIANCE]
-        ways[0, EVIDENCE] = np.log(1.0 - 2.0 * empty[h]) + density + one[EVIDENCE] + two[EVIDENCE]
+        means[pairs + q] = made[MEAN]
         for k in range(3):
-            ways[1, k] = two[k]
-            ways[2, k] = one[k]
-        ways[1, EVIDENCE] += np.log(empty[h]) + zero[c]
-        ways[2, EVIDENCE] += np.log(empty[h]) + zero[c + 1]
-        if np.isfinite(var[q]):
-            for w in range(3):
-                _measured(ways[w], noisy[q], var[q])
-        message[q, EVIDENCE] = decided(ways[0, EVIDENCE], ways[1, EVIDENCE], ways[2, EVIDENCE], kept[q])
-        _moments(ways, kept[q], message[q])
+            message[q, k] = made[VARIANCE + k]
         if counted.size:
-            count(kept[q], posterior, counted[h])
+            count(kept[q - begin], posterior, counted[h])
+    at[0], at[1], at[2] = child, own, own_pair
+
+
+@kernel
+def _fall(
+    starts: Ints,
+    lo: Nodes,
+    mid: Nodes,
+    hi: Nodes,
+    height: Bytes,
+    flags: Bytes,
+    leaf_noisy: Floats,
+    leaf_var: Floats,
+    noisy: Floats,
+    var: Floats,
+    pair_noisy: Floats,
+    pair_var: Floats,
+    open_variance: float,
+    first: bool,
+    odds: Floats,
+    mixture: Floats,
+    rows: Floats,
+    pair_kept: Floats,
+    ways: Floats,
+    parts: Floats,
+    last: Floats,
+    below: Floats,
+    means: Floats,
+    drift: Floats,
+    message: Floats,
+    begin: int,
+    kept: Floats,
+    at: Ints,
+) -> None:
+    """Write the means of the totals of a block's children, from the root down; of groups into ``below``.
+
+    The arguments are those of `_rise`, after which this is called for one block after another. ``at`` has how
+    many inner nodes, the root besides, and measured pairs are children of nodes before the block.
+    """
+    pairs, child, own_pair = means.size - lo.size, at[0], at[2]
+    if begin == 0:
+        below[0] = 0.0
+        means[pairs] = max(means[pairs], 0.0)
+    for q in range(begin, begin + len(kept)):
+        older = child
+        for side in range(2):
+            a = mid[q] if side else lo[q]
+            b = hi[q] if side else mid[q]
+            if b - a == 1:
+                _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last, rows[side])
+            elif flags[q] & (_PAIRS << side):
+                p, y, v = a >> 1, 0.0, np.inf
+                if flags[q] & (_OWN_PAIRS << side):
+                    y, v = pair_noisy[own_pair], _variance(pair_var, own_pair)
+                    own_pair += 1
+                _pair(
+                    starts, a, leaf_noisy, leaf_var, open_variance, -1.0 if first else means[p], drift[p],
+                    odds[1], mixture[1], y, v, rows, ways, parts, last, pair_kept[side], rows[side],
+                )  # fmt: skip
+            else:
+                rows[side, MEAN] = means[pairs + child]
+                rows[side, VARIANCE] = message[child, 0]
+                child += 1
+        total, part = means[pairs + q], _part(starts, lo[q], mid[q], hi[q])
+        given = _left(rows[0], rows[1], part, kept[q - begin], total)
+        for side in range(2):
+            a = mid[q] if side else lo[q]
+            b = hi[q] if side else mid[q]
+            mean = total - given if side else given
+            if b - a == 1:
+                below[b] = mean
+            elif flags[q] & (_PAIRS << side):
+                for leaf in range(2):
+                    _leaf(
+                        leaf_noisy[a + leaf],
+                        _variance(leaf_var, a + leaf),
+                        open_variance,
+                        last,
+                        rows[2 + leaf],
+                    )
+                means[a >> 1] = mean
+                below[a + 1] = _left(rows[2], rows[3], _part(starts, a, a + 1, b), pair_kept[side], mean)
+                below[b] = mean - below[a + 1]
+            else:
+                means[pairs + older] = mean
+                older += 1
+    at[0], at[2] = child, own_pair
+
+
+@subkernel
+def _leaf(noisy: float, var: float, open_variance: float, last: Floats, message: Floats) -> None:
+    """Write the message of a leaf. Most have one variance, whose logarithm is not worked out again."""
+    seen = np.isfinite(var)
+    v = var if seen else open_variance
+    if v != last[0]:
+        last[0] = v
+        last[1] = 0.5 * np.log(2.0 * np.pi * v)
+    message[MEAN] = noisy if seen else 0.0
+    message[VARIANCE] = v
+    message[EVIDENCE] = last[1]
+    message[EMPTY] = 0.0 - 0.5 * noisy * noisy / var if seen else 0.0
+
+
+@subkernel
+def _variance(var: Floats, node: int) -> float:
+    """Return the variance of a leaf, a pair or an inner node, which may be that of all."""
+    return float(var[min(node, var.size - 1)])
+
+
+@subkernel
+def _pair(
+    starts: Ints,
+    a: int,
+    leaf_noisy: Floats,
+    leaf_var: Floats,
+    open_variance: float,
+    scale: float,
+    drift: float,
+    odds: Floats,
+    mixture: Floats,
+    noisy: float,
+    var: float,
+    rows: Floats,
+    ways: Floats,
+    parts: Floats,
+    last: Floats,
+    kept: Floats,
+    message: Floats,
+) -> None:
+    """Write the message of the pair of a group and the next, and what is kept of it for the way down."""
+    for leaf in range(2):
+        _leaf(leaf_noisy[a + leaf], _variance(leaf_var, a + leaf), open_variance, last, rows[2 + leaf])
+    part = _part(starts, a, a + 1, a + 2)
+    _divided(rows[2], rows[3], part, scale, drift, odds, mixture, noisy, var, ways, parts, kept, message)
+
+
+@subkernel
+def _divided(
+    one: Floats,
+    two: Floats,
+    part: float,
+    scale: float,
+    drift: float,
+    odds: Floats,
+    mixture: Floats,
+    noisy: float,
+    var: float,
+    ways: Floats,
+    parts: Floats,
+    kept: Floats,
+    message: Floats,
+) -> None:
+    """Write the message of a node from those of its children, and what is kept of it for the way down.
+
+    Args:
+        part: of the bins that the left child has.
+        scale: the mean of the pass before; -1 in the first.
+        drift: the trend.
+        noisy: what was measured of the node, with the variance of its noise.
+    """
+    exponent, posterior = parts[0], parts[1]
+    t = scale if scale >= 0.0 else max(one[MEAN] + two[MEAN], 0.0)
+    offset = (1.0 - part) * one[MEAN] - part * two[MEAN]
+    v = (1.0 - part) * (1.0 - part) * one[VARIANCE] + part * part * two[VARIANCE]
+    density = mixed(
+        mixture, offset, v, one[MEAN], one[VARIANCE], two[MEAN], two[VARIANCE], t, drift, exponent, posterior
+    ) - 0.5 * np.log(2.0 * np.pi)
+    keep(posterior, one[VARIANCE] * (two[VARIANCE] / (one[VARIANCE] + two[VARIANCE])), t, drift, kept)
+    ways[0, MEAN] = one[MEAN] + two[MEAN]
+    ways[0, VARIANCE] = one[VARIANCE] + two[VARIANCE]
+    ways[0, EVIDENCE] = odds[0] + density + one[EVIDENCE] + two[EVIDENCE]
+    for k in range(3):
+        ways[1, k] = two[k]
+        ways[2, k] = one[k]
+    ways[1, EVIDENCE] += odds[1] + one[EMPTY]
+    ways[2, EVIDENCE] += odds[1] + two[EMPTY]
+    nothing = one[EMPTY] + two[EMPTY]
+    if np.isfinite(var):
+        for w in range(3):
+            _measured(ways[w], noisy, var)
+        nothing -= 0.5 * noisy * noisy / var
+    message[EVIDENCE] = decided(ways[0, EVIDENCE], ways[1, EVIDENCE], ways[2, EVIDENCE], kept)
+    message[EMPTY] = nothing
+    _moments(ways, kept, message)
+
+
+@subkernel
+def _part(starts: Ints, lo: int, mid: int, hi: int) -> float:
+    """Return the part of a node's bins that its left child has."""
+    return float(float(starts[mid] - starts[lo]) / float(starts[hi] - starts[lo]))
+
+
+@subkernel
+def _trend(starts: Ints, below: Floats, lo: int, hi: int, mean: float) -> float:
+    """Return the trend of a node, with groups taken to be uniform; 0 where it has too few neighbours."""
+    low, high = starts[lo], starts[hi]
+    if 2 * low - high < 0 or 2 * high - low > starts[starts.size - 1]:
+        return 0.0
+    before = below[lo] - _sum_before(starts, below, 2 * low - high)
+    return trend(before, mean, _sum_before(starts, below, 2 * high - low) - below[hi])
+
+
+@subkernel
+def _sum_before(starts: Ints, below: Floats, place: int) -> float:
+    """Return the sum of all bins before a place, by linear interpolation inside a group."""
+    k = starts.size - 1
+    if starts[k] == k:
+        return float(below[place])
+    low, high = 0, k + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if starts[middle] <= place:
+            low = middle
+        else:
+            high = middle
+    if starts[low] == place:
+        return float(below[low])
+    slope = (below[low + 1] - below[low]) / float(starts[low + 1] - starts[low])
+    return float(slope * float(place - starts[low]) + below[low])
 
 
 @subkernel
@@ -199,16 +531,9 @@ def _weight(kept: Floats, way: int) -> float:
     return float(kept[LEFT] if way == 1 else kept[RIGHT])
 
 
-@kernel
-def _means(left: Nodes, size: Floats, message: Floats, kept: Floats, total: Floats) -> None:
-    """Write the mean of every node's total, from the root down."""
-    total[0] = max(message[0, MEAN], 0.0)
-    for q in range(left.size):
-        c = left[q]
-        if c == 0:
-            continue
-        one, two, part = message[c], message[c + 1], size[c] / size[q]
-        gap = total[q] - one[MEAN] - two[MEAN]
-        given = one[MEAN] + one[VARIANCE] / (one[VARIANCE] + two[VARIANCE]) * gap
-        total[c] = expected(kept[q], given - part * total[q], part, total[q])
-        total[c + 1] = total[q] - total[c]
+@subkernel
+def _left(one: Floats, two: Floats, part: float, kept: Floats, total: float) -> float:
+    """Return the mean of the left child's total, given the node's."""
+    gap = total - one[MEAN] - two[MEAN]
+    given = one[MEAN] + one[VARIANCE] / (one[VARIANCE] + two[VARIANCE]) * gap
+    return float(expected(kept, given - part * total, part, total))

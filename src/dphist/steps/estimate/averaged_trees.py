@@ -24,6 +24,7 @@ from dphist.steps.estimate.trees import (
     tree_totals,
 )
 from dphist.steps.protocols import Estimated, Rough, Step
+from dphist.uncertainty import noise_law
 
 if TYPE_CHECKING:
     from dphist.kernels.trees import tree as trees
@@ -53,7 +54,7 @@ class AveragedTree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         from dphist.kernels.averaging.contrasts import averaged_contrasts
-        from dphist.kernels.averaging.pruned import averaged_totals
+        from dphist.kernels.averaging.pruned import averaged, gathered
         from dphist.kernels.trees import hats_fit, tuning
 
         if self.flat and groups.are_singletons:
@@ -68,13 +69,17 @@ class AveragedTree(Step):
             values = averaged_contrasts(found.values, partial(hats_fit.hats_range_variances, error))
             return replace(found, values=values, measured=found.values)
         tree, pruned = _cut_off(groups)
-        weights = tuning.tuned_weights(tree, groups.sizes, queries_of(workload, groups), reserve=_RESERVE)
-        noisy = tree_totals(curator, groups, tree, weights, share=share)
-        found = fitted_tree(groups, tree, noisy, pruned=pruned)
-        totals = averaged_totals(
-            tree, groups.sizes, noisy.values.astype(np.float64), np.asarray(noisy.variance)
+        noisy = tree_totals(  # nobody keeps the weights
+            curator,
+            groups,
+            tree,
+            tuning.tuned_weights(tree, groups.sizes, queries_of(workload, groups), reserve=_RESERVE),
+            share=share,
         )
-        return replace(found, values=groups.means(totals), measured=found.values)
+        found = fitted_tree(groups, tree, noisy, pruned=pruned)
+        given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
+        del tree, noisy  # averages of very many bins need the memory
+        return replace(found, values=groups.means(averaged(given)), measured=found.values)
 
 
 def _cut_off(groups: Groups) -> tuple[trees.Tree, bool]:
