@@ -9,7 +9,16 @@ import pytest
 
 import naive_trees as naive
 from dphist.errors import UsageError
-from dphist.kernels.trees import budget, hat_rules, hats_fit, located, tuning, tuning_closed, variances
+from dphist.kernels.trees import (
+    budget,
+    hat_rules,
+    hats_fit,
+    hats_ranges,
+    located,
+    tuning,
+    tuning_closed,
+    variances,
+)
 from dphist.kernels.trees import hats as hat
 from dphist.kernels.trees import tree as trees
 
@@ -486,6 +495,19 @@ def test_hats_are_triangles(n, cuts, ends):
     assert found.shape == expected.shape
     apart = abs(found[:, None] - expected[None]).max(axis=2)
     assert (apart.min(axis=1) <= 0.5 + 1e-9).all() and len(set(apart.argmin(axis=1))) == len(found)
+
+
+@pytest.mark.parametrize("queries", CLOSED)
+def test_hats_are_the_same_in_small_blocks(monkeypatch, queries):
+    def made():
+        hats = hat.fitted_hats.__wrapped__(500, queries)
+        known = hats_fit.hats_error(hats, 2.0).segments
+        return hats.weights, hats.bins, *known
+
+    at_once = made()
+    monkeypatch.setattr(hat, "_BLOCK", 7)
+    monkeypatch.setattr(hats_ranges, "_BLOCK", 5)
+    assert all(map(np.array_equal, made(), at_once))
 
 
 def test_a_tampered_weight_shows_in_the_bound():

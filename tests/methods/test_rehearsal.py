@@ -120,7 +120,9 @@ def test_thousands_of_distinct_counts_compile_nothing_either(method):
     assert compiled_after_rehearsal(plan) == set()
 
 
-@pytest.mark.parametrize(("method", "workload", "most"), [("efpa", "points", 1), ("mwem", "points", 1)])
+@pytest.mark.parametrize(
+    ("method", "workload", "most"), [("efpa", "points", 1), ("mwem", "points", 1), ("hats", "ranges", 7)]
+)
 def test_a_first_use_compiles_few_loops(method, workload, most):
     forget()
     dphist.Plan(bins=300, range=(0, 1), epsilon=1, method=method, workload=workload).prepare()

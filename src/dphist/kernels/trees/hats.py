@@ -10,9 +10,10 @@ takes time and memory proportional to n times the number of levels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from dphist.kernels.trees.variances import closed_form
 
 WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
 WHOLE_OF_A_SIDE = 1 << 10  # of each side of a grid: products of their weights are answers
+_BLOCK = 1 << 16  # weights that are made at once
 GRID = 8  # to which part of a bin knots are rounded
 Weights: TypeAlias = NDArray[np.int32]  # each is below a whole of at most 2^30
 
@@ -185,8 +187,11 @@ def stack_hats(n: int, levels: Sequence[Level], *, whole: int = WHOLE) -> HatSha
     first, last, half, left, peak, right, tops = rows
     offset = np.zeros(first.size + 1, np.int64)
     np.cumsum(last - first, out=offset[1:])
-    weights, bins = np.empty(offset[-1], np.int32), np.full(n, whole)
-    _weigh(first, offset, half, left, peak, right, tops, weights, bins)
+    weights = np.empty(offset[-1], np.int32)
+    _weigh(first, offset, half, left, peak, right, tops, weights)
+    bins = np.full(n, whole)
+    for b, w in _under(first, offset, weights):
+        bins[b] -= w
     if bins.min() < 1:
         raise UsageError("the levels' weights leave nothing for the bins themselves; make them smaller.")
     return HatShape(frozen(bins), frozen(first), frozen(offset), frozen(weights), whole)
@@ -202,41 +207,39 @@ def _hats_of(n: int, level: Level) -> Ints:
     return columns[:, first < last]
 
 
-@kernel
 def _weigh(
-    first: Ints,
-    offset: Ints,
-    half: Ints,
-    left: Ints,
-    peak: Ints,
-    right: Ints,
-    tops: Ints,
-    weights: Weights,
-    bins: Ints,
+    first: Ints, offset: Ints, half: Ints, left: Ints, peak: Ints, right: Ints, tops: Ints, weights: Weights
 ) -> None:
-    """Write the weights, rounded, and take them from the bins."""
-    for h in range(first.size):
-        for i in range(offset[h + 1] - offset[h]):
-            b = first[h] + i
-            away = (2 * b + 1) * half[h] - peak[h]
-            side = right[h] - peak[h] if away > 0 else peak[h] - left[h]
-            w = tops[h] if side == 0 else (2 * tops[h] * (side - abs(away)) + side) // (2 * side)
-            weights[offset[h] + i] = w
-            bins[b] -= w
+    """Write the weights, rounded: of some hats at once, as long as these have few."""
+    cuts = np.searchsorted(offset, np.arange(0, offset[-1], _BLOCK))
+    for i, j in pairwise(np.unique(np.append(cuts, first.size)).tolist()):
+        hat = np.repeat(np.arange(i, j), np.diff(offset[i : j + 1]))
+        away = 2 * (np.arange(offset[i], offset[j]) + (first - offset[:-1])[hat]) + 1
+        away = away * half[hat] - peak[hat]
+        side = np.where(away > 0, (right - peak)[hat], (peak - left)[hat])
+        np.abs(away, out=away)
+        rounded = (2 * tops[hat] * (side - away) + side) // np.maximum(2 * side, 1)
+        weights[offset[i] : offset[j]] = np.where(side == 0, tops[hat], rounded)
 
 
+@lru_cache(maxsize=4)
 def column_sums(hats: HatShape) -> Ints:
     """Return the sum of |weights| of each bin over all queries, added up from the weights themselves."""
     sums = np.abs(hats.bins)
     _add_columns(hats.first, hats.offset, hats.weights, sums)
-    return sums
+    return frozen(sums)
 
 
-@kernel
 def _add_columns(first: Ints, offset: Ints, weights: Weights, sums: Ints) -> None:
-    for h in range(first.size):
-        for i in range(offset[h], offset[h + 1]):
-            sums[first[h] + i - offset[h]] += abs(weights[i])
+    for b, w in _under(first, offset, weights):
+        sums[b] += np.abs(w)
+
+
+def _under(first: Ints, offset: Ints, weights: Weights) -> Iterator[tuple[slice, Weights]]:
+    """Yield the bins under each hat, and their weights."""
+    last = first + np.diff(offset)
+    for b, e, i, j in zip(*(x.tolist() for x in (first, last, offset[:-1], offset[1:])), strict=True):
+        yield slice(b, e), weights[i:j]
 
 
 def sides_of(rows: int, columns: int, queries: str) -> tuple[HatShape, ...]:
@@ -262,8 +265,9 @@ def apply_hats(sides: tuple[HatShape, ...], x: Ints) -> Ints:
     def apply(part: Ints) -> Ints:
         found = part.reshape(shape[0], -1)
         for side in sides:  # down the columns; of a grid, then along the rows
-            answers = np.empty((side.size, found.shape[1]), np.int64)
-            _apply(side.bins, side.first, side.offset, side.weights, found, answers)
+            answers = np.zeros((side.size, found.shape[1]), np.int64)
+            np.multiply(side.bins[:, np.newaxis], found, out=answers[: side.n])
+            _apply(side.first, side.offset, side.weights, found, answers)
             found = np.ascontiguousarray(answers.T)
         return found.ravel()
 
@@ -271,15 +275,10 @@ def apply_hats(sides: tuple[HatShape, ...], x: Ints) -> Ints:
 
 
 @kernel
-def _apply(bins: Ints, first: Ints, offset: Ints, weights: Weights, x: Ints, out: Ints) -> None:
-    """Write the answers to every column of x."""
+def _apply(first: Ints, offset: Ints, weights: Weights, x: Ints, out: Ints) -> None:
+    """Write the hats' answers to every column of x, below those of the bins."""
     n, columns = x.shape
-    for i in range(n):
-        for j in range(columns):
-            out[i, j] = bins[i] * x[i, j]
     for h in range(first.size):
-        for j in range(columns):
-            out[n + h, j] = 0
         for i in range(offset[h], offset[h + 1]):
             for j in range(columns):
                 out[n + h, j] += np.int64(weights[i]) * x[first[h] + i - offset[h], j]

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
-from dphist.kernels import kernel, subkernel
+from dphist.kernels import kernel
 from dphist.kernels.trees.hats import HatShape, Weights, sides_of
-from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances
+from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances, running_sums
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
 _FEW = 32  # ranges, up to which one solution each is quicker than sweeps for all
@@ -45,14 +45,19 @@ class HatsError:
     def under(self) -> Floats:
         """For each hat, the sums of weight times ``own`` over its first 0, 1, ... bins."""
         hats = self.hats
-        sums = np.empty(hats.weights.size + hats.first.size)
-        _sum_under(hats.first, hats.offset, hats.weights, self.own, sums)
+        sums = np.zeros(hats.weights.size + hats.first.size)
+        _sum_under(hats, self.own, hats.offset[:-1] + np.arange(hats.first.size), 1, sums)
         return sums
+
+    @cached_property
+    def base(self) -> Ints:
+        """Where the row of each hat would begin in ``factor``, did it begin with the first hat."""
+        return self.row[:-1] - self.start
 
     @cached_property
     def segments(self) -> Segments:
         """What the variances of many ranges are read from."""
-        return make_segments(self.hats, self.own, self.row[:-1] - self.start, self.factor)
+        return make_segments(self.hats, self.own, self.base, self.factor)
 
 
 def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
@@ -70,43 +75,37 @@ def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
     np.cumsum(np.arange(start.size) - start + 1, out=row[1:])
     own_noise = np.array(each[hats.n :])  # which can be written to, as all of them: compiled once
     factor = np.empty(row[-1])
-    _factorise(hats.first, hats.offset, hats.weights, own, own_noise, start, row, factor)
-    return HatsError(hats, own, start, row, factor)
+    error = HatsError(hats, own, start, row, factor)
+    shift = hats.offset[:-1] - hats.first
+    _factorise(hats.first, last, shift, hats.weights, own, own_noise, start, error.base, factor)
+    return error
 
 
-@kernel
-def _sum_under(first: Ints, offset: Ints, weights: Weights, own: Floats, under: Floats) -> None:
-    for g in range(first.size):
-        total = 0.0
-        at = offset[g] + g
-        under[at] = 0.0
-        for i in range(offset[g + 1] - offset[g]):
-            total += weights[offset[g] + i] * own[first[g] + i]
-            under[at + i + 1] = total
+def _sum_under(hats: HatShape, x: Floats, at: Ints, step: int, out: Floats) -> None:
+    """Write the sums of weight times x under each hat, as `running_sums` does."""
+    running_sums(hats.first, hats.offset[:-1], np.diff(hats.offset), hats.weights, x, at, step, out)
 
 
 @kernel
 def _factorise(
     first: Ints,
-    offset: Ints,
+    last: Ints,
+    shift: Ints,
     weights: Weights,
     own: Floats,
     noise: Floats,
     start: Ints,
-    row: Ints,
+    base: Ints,
     factor: Floats,
 ) -> None:
     for g in range(first.size):
-        end = first[g] + offset[g + 1] - offset[g]
-        for h in range(start[g], g + 1):
+        for h in range(start[g], g + 1):  # which end no later
             total = noise[g] if h == g else 0.0
-            one, two = offset[g] - first[g], offset[h] - first[h]
-            for b in range(max(first[g], first[h]), min(end, first[h] + offset[h + 1] - offset[h])):
-                total += weights[one + b] * own[b] * weights[two + b]
-            mine, other = row[g] - start[g], row[h] - start[h]
-            for i in range(max(start[g], start[h]), h):
-                total -= factor[mine + i] * factor[other + i]
-            factor[mine + h] = np.sqrt(total) if h == g else total / factor[other + h]
+            for b in range(first[g] if first[g] > first[h] else first[h], last[h]):
+                total += weights[shift[g] + b] * own[b] * weights[shift[h] + b]
+            for i in range(start[g] if start[g] > start[h] else start[h], h):
+                total -= factor[base[g] + i] * factor[base[h] + i]
+            factor[base[g] + h] = np.sqrt(total) if h == g else total / factor[base[h] + h]
 
 
 def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
@@ -142,45 +141,24 @@ def _solve_each(error: HatsError, y: Floats) -> Floats:
     hats = error.hats
     x = y[:, : hats.n] / hats.bins
     gap = y[:, hats.n :].copy()  # one row would be handed on as it is, and written over
-    _solve_rows(
-        hats.first, hats.offset, hats.weights, error.own, error.start, error.row, error.factor,
-        np.empty(hats.first.size), gap, x,
-    )  # fmt: skip
+    start, base, factor = error.start, error.base, error.factor
+    under, at = np.zeros(hats.first.size), np.arange(hats.first.size)
+    for fitted, off in zip(x, gap, strict=True):
+        _sum_under(hats, fitted, at, 0, under)
+        off -= under
+        _forward(start, base, factor, off)
+        _correct(hats.first, hats.offset, hats.weights, error.own, start, base, factor, off, fitted)
     return x
 
 
 @kernel
-def _solve_rows(
-    first: Ints,
-    offset: Ints,
-    weights: Weights,
-    own: Floats,
-    start: Ints,
-    row: Ints,
-    factor: Floats,
-    under: Floats,
-    gap: Floats,
-    x: Floats,
-) -> None:
-    """Fit every row of x, the bins' own answers, to the hats' answers in ``gap``."""
-    for k in range(x.shape[0]):
-        for h in range(first.size):
-            under[h] = 0.0
-        _under_hats(first, offset, weights, x[k], under)
-        for h in range(first.size):
-            gap[k, h] -= under[h]
-        _forward(start, row, factor, gap[k])
-        _correct(first, offset, weights, own, start, row, factor, gap[k], x[k])
-
-
-@subkernel
 def _correct(
     first: Ints,
     offset: Ints,
     weights: Weights,
     own: Floats,
     start: Ints,
-    row: Ints,
+    base: Ints,
     factor: Floats,
     gap: Floats,
     x: Floats,
@@ -191,10 +169,9 @@ def _correct(
     """
     p = first.size
     for h in range(p - 1, -1, -1):
-        at = row[h] - start[h]
-        gap[h] /= factor[at + h]
+        gap[h] /= factor[base[h] + h]
         for i in range(start[h], h):
-            gap[i] -= factor[at + i] * gap[h]
+            gap[i] -= factor[base[h] + i] * gap[h]
     for h in range(p):
         for i in range(offset[h], offset[h + 1]):
             b = first[h] + i - offset[h]
@@ -202,14 +179,12 @@ def _correct(
 
 
 @kernel
-def _forward(start: Ints, row: Ints, factor: Floats, gap: Floats) -> None:
+def _forward(start: Ints, base: Ints, factor: Floats, gap: Floats) -> None:
     """Solve with the factor in place."""
     for h in range(gap.size):
-        at = row[h] - start[h]
-        total = gap[h]
         for i in range(start[h], h):
-            total -= factor[at + i] * gap[i]
-        gap[h] = total / factor[at + h]
+            gap[h] -= factor[base[h] + i] * gap[i]
+        gap[h] /= factor[base[h] + h]
 
 
 def hats_range_variances(error: HatsError, lo: ArrayLike, hi: ArrayLike) -> Floats:
@@ -234,7 +209,7 @@ def _one_range(error: HatsError, lo: int, hi: int) -> float:
     first, offset = error.hats.first, error.hats.offset
     at, width = offset[:-1] + np.arange(first.size), np.diff(offset)
     gap = error.under[at + np.clip(hi - first, 0, width)] - error.under[at + np.clip(lo - first, 0, width)]
-    _forward(error.start, error.row, error.factor, gap)
+    _forward(error.start, error.base, error.factor, gap)
     return float(error.own[lo:hi].sum() - gap @ gap)
 
 
@@ -273,19 +248,12 @@ def sides_gain(rows: int, columns: int) -> float:
 def hats_weighted_variance(error: HatsError, weights: Floats) -> float:
     """Return the variance of the sum of all bins, each times its weight."""
     gap = _sums_under_hats(error.hats, error.own * weights)
-    _forward(error.start, error.row, error.factor, gap)
+    _forward(error.start, error.base, error.factor, gap)
     return float((error.own * weights**2).sum() - (gap**2).sum())
 
 
 def _sums_under_hats(hats: HatShape, x: Floats) -> Floats:
     """Return each hat's weighted sum of x."""
     out = np.zeros(hats.first.size)
-    _under_hats(hats.first, hats.offset, hats.weights, x, out)
+    _sum_under(hats, x, np.arange(out.size), 0, out)
     return out
-
-
-@kernel
-def _under_hats(first: Ints, offset: Ints, weights: Weights, x: Floats, out: Floats) -> None:
-    for h in range(first.size):
-        for i in range(offset[h], offset[h + 1]):
-            out[h] += weights[i] * x[first[h] + i - offset[h]]

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Ints
+from dphist.domain.groups import Floats, Ints, frozen
 from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.hats import HatShape, Weights
+
+_BLOCK = 1 << 12  # segments or hats that are gone through at once
 
 
 class Segments(NamedTuple):
@@ -52,15 +54,15 @@ def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Se
     count = np.cumsum(np.bincount(begin, minlength=edge.size) - np.bincount(end, minlength=edge.size))
     most = int(count.max())
     over = _list_hats(begin, end, edge.size - 1, most)
-    sums = np.zeros((hats.n + edge.size, most + 1))
-    _sum_up(edge, over, first, hats.offset, hats.weights, own, sums)
+    sums = _sum_up(hats, edge, over, own)
     inverse = np.empty(factor.size)
     _invert(over, end - 1, base, factor, inverse, np.empty(most))
-    covariance, links = _gather(over, base, inverse), np.zeros((2, base.size, most))
-    slot, root = np.empty(most, np.int64), np.empty((most, most))
-    _link(over, covariance, end - 1, np.arange(0, -base.size, -1), slot, root, links[0])
-    _link(over, covariance, begin, np.lexsort((last, first)).argsort(), slot, root, links[1])
-    return Segments(edge, over, np.stack((last, first)), sums, covariance, links)
+    covariance = _gather(over, base, inverse)
+    links = (
+        _link(over[end - 1], covariance, end - 1, np.arange(0, -base.size, -1)),
+        _link(over[begin], covariance, begin, np.lexsort((last, first)).argsort()),
+    )
+    return Segments(edge, over, np.stack((last, first)), sums, covariance, np.stack(links))
 
 
 def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
@@ -107,18 +109,36 @@ def _list_hats(begin: Ints, end: Ints, segments: int, most: int) -> Ints:
     return over
 
 
+def _sum_up(hats: HatShape, edge: Ints, over: Ints, own: Floats) -> Floats:
+    """Return ``Segments.sums``."""
+    width, most = np.diff(edge), over.shape[1]
+    sums = np.zeros((hats.n + edge.size, most + 1))
+    out, at = sums.ravel(), (edge[:-1] + np.arange(width.size)) * (most + 1)
+    ones, none = np.ones(width.max(), np.int32), np.zeros(width.size, np.int64)
+    running_sums(frozen(edge[:-1]), frozen(none), width, frozen(ones), own, at + most, most + 1, out)
+    s, x = np.nonzero(over >= 0)
+    begin, where = edge[s], (hats.offset[:-1] - hats.first)[over[s, x]] + edge[s]
+    running_sums(frozen(begin), frozen(where), width[s], hats.weights, own, at[s] + x, most + 1, out)
+    return sums
+
+
 @kernel
-def _sum_up(
-    edge: Ints, over: Ints, first: Ints, offset: Ints, weights: Weights, own: Floats, sums: Floats
+def running_sums(
+    first: Ints, where: Ints, width: Ints, weights: Weights, x: Floats, at: Ints, step: int, out: Floats
 ) -> None:
-    most = over.shape[1]
-    for s in range(over.shape[0]):
-        for b in range(edge[s], edge[s + 1]):
-            for x in range(most):
-                h = over[s, x]
-                if h >= 0:
-                    sums[b + s + 1, x] = sums[b + s, x] + weights[offset[h] + b - first[h]] * own[b]
-            sums[b + s + 1, most] = sums[b + s, most] + own[b]
+    """Write the sums of weight times x over the first 1, 2, ... bins of each run.
+
+    Args:
+        first: the first bin of each run, whose weight is the one at ``where``.
+        at: where the sum over no bin of each run belongs, which is not written.
+        step: how far apart the sums are written; if 0, the sum over the whole run is what stays.
+    """
+    for run in range(first.size):
+        total, k = 0.0, at[run]
+        for i in range(width[run]):
+            total += weights[where[run] + i] * x[first[run] + i]
+            k += step
+            out[k] = total
 
 
 @kernel
@@ -128,19 +148,23 @@ def _invert(over: Ints, at: Ints, base: Ints, factor: Floats, inverse: Floats, c
     The later hats that a hat overlaps all hold its last bin. So they are over its last segment, ``at``, and
     overlap each other: no entry is asked for that is not in the rows.
     """
+    most = over.shape[1]
     for h in range(base.size - 1, -1, -1):
-        near, root = over[at[h]], factor[base[h] + h]
+        s, root = at[h], factor[base[h] + h]
         own = 1.0 / (root * root)
-        for x in range(near.size):
-            column[x] = factor[base[near[x]] + h] / root if near[x] > h else 0.0
-        for x in range(near.size):
-            if near[x] > h:
+        for x in range(most):
+            column[x] = factor[base[over[s, x]] + h] / root if over[s, x] > h else 0.0
+        for x in range(most):
+            i = over[s, x]
+            if i > h:
                 total = 0.0
-                for y in range(near.size):
-                    if near[y] > h:
-                        i, j = max(near[x], near[y]), min(near[x], near[y])
+                for y in range(most):
+                    j = over[s, y]
+                    if j > i:
+                        total -= column[y] * inverse[base[j] + i]
+                    elif j > h:
                         total -= column[y] * inverse[base[i] + j]
-                inverse[base[near[x]] + h] = total
+                inverse[base[i] + h] = total
                 own -= column[x] * total
         inverse[base[h] + h] = own
 
@@ -149,35 +173,54 @@ def _gather(over: Ints, base: Ints, inverse: Floats) -> Floats:
     """Return the covariance of y for the hats over each segment."""
     segments, most = over.shape
     covariance = np.zeros((segments, most, most))
-    for x in range(most):
-        held = np.flatnonzero(over[:, x] >= 0)
-        for y in range(x + 1):
-            covariance[held, x, y] = inverse[base[over[held, x]] + over[held, y]]
-            covariance[held, y, x] = covariance[held, x, y]
+    for some in _blocks(segments):
+        hats, own = over[some], covariance[some]
+        for x in range(most):
+            held = np.flatnonzero(hats[:, x] >= 0)
+            for y in range(x + 1):
+                own[held, x, y] = own[held, y, x] = inverse[base[hats[held, x]] + hats[held, y]]
     return covariance
 
 
-@kernel
-def _link(
-    over: Ints, covariance: Floats, at: Ints, rank: Ints, slot: Ints, root: Floats, links: Floats
-) -> None:
-    """Write every hat's links to the hats over the segment ``at`` of a lower rank."""
-    most = over.shape[1]
-    for h in range(at.size):
-        k, own = 0, 0
-        for x in range(most):
-            if over[at[h], x] == h:
-                own = x
-            elif over[at[h], x] >= 0 and rank[over[at[h], x]] < rank[h]:
-                slot[k] = x
-                k += 1
-        slot[k] = own
-        _take_root(covariance[at[h]], slot, k + 1, root)
-        for a in range(k - 1, -1, -1):
-            total = root[k, a]
-            for b in range(a + 1, k):
-                total -= root[b, a] * links[h, slot[b]]
-            links[h, slot[a]] = total / root[a, a]
+def _blocks(n: int) -> list[slice]:
+    """Return slices of as many rows as a processor's nearest memory holds."""
+    return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
+
+
+def _link(near: Ints, covariance: Floats, at: Ints, rank: Ints) -> Floats:
+    """Return every hat's links to those of a lower rank among the hats ``near``, over the segment ``at``.
+
+    Of each hat these come first, then the hat itself, then what is left: so many rows and columns of the
+    Cholesky factor as it needs are those of its own covariance, and the others are not looked at.
+    """
+    links = np.empty(near.shape)
+    lower = (near >= 0) & (rank[near] < rank[:, np.newaxis])
+    itself = near == np.arange(at.size)[:, np.newaxis]
+    slots, below = np.argsort(2 - 2 * lower - itself, axis=1, kind="stable"), lower.sum(axis=1)
+    for some in _blocks(at.size):
+        found = _solved(covariance[at[some]], slots[some].T, below[some])
+        np.put_along_axis(links[some], slots[some], found.T, axis=1)
+    return links
+
+
+def _solved(covariance: Floats, slot: Ints, k: Ints) -> Floats:
+    """Return the links of some hats to the first k of their slots, by Cholesky factors, and zeros."""
+    most, hats = slot.shape
+    root, found, each = np.empty((most, most, hats)), np.zeros((most, hats)), np.arange(hats)
+    with np.errstate(all="ignore"):
+        for a in range(most):
+            for b in range(a + 1):
+                total = covariance[each, slot[a], slot[b]]
+                for c in range(b):
+                    total -= root[a, c] * root[b, c]
+                root[a, b] = np.sqrt(total) if a == b else total / root[b, b]
+        last = root[k, :, each].T
+        for a in range(most - 2, -1, -1):
+            total = last[a].copy()
+            for b in range(a + 1, most - 1):
+                np.subtract(total, root[b, a] * found[b], out=total, where=b < k)
+            np.divide(total, root[a, a], out=found[a], where=a < k)
+    return found
 
 
 @subkernel
