@@ -390,8 +390,35 @@ def test_measuring_more_ranges_than_there_are_nodes_is_the_same_as_repeating_the
     once = (np.array([0, 3, 5, 11]), np.array([4, 9, 20, 12]))
     often = tuple(np.tile(x, 50) for x in once)
     assert np.allclose(tuning.tuned_weights(tree, widths, once), tuning.tuned_weights(tree, widths, often))
-    at = located.locate(tree, np.arange(21), *once)
+    at = located.locate(tree, located.ends_of(np.arange(21), *once))
     assert (np.diff(at.top) <= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_tree_cut_off_where_no_range_ends_gives_the_same_weights(seed):
+    """Bit for bit those of the whole tree, of single bins and of groups that a range may end in."""
+    draw = np.random.default_rng(seed)
+    k = int(draw.integers(1, 300))
+    tree, widths = trees.make_tree(k), draw.integers(1, 5, k) if seed % 2 else np.ones(k, int)
+    n, m = int(widths.sum()), int(draw.integers(1, (3, 12, 60)[seed % 3]))
+    lo = draw.integers(0, n, m)
+    hi = np.minimum(lo + 1 + draw.integers(0, max(int(n * draw.choice([0.02, 0.2, 1.0])), 1), m), n)
+    passes = tuning._Passes.over(tree, widths, (lo, hi), decay=True, collapse=True)
+    for reserve in (0.0, 0.05):
+        share = tuning._quickly(passes)
+        if reserve:
+            budget.reserve_below(tree, share, reserve)
+        found = tuning.tuned_weights(tree, widths, (lo, hi), quick=True, reserve=reserve)
+        assert found.tobytes() == budget.weights_of(tree, share).tobytes()
+
+
+def test_few_ranges_need_few_nodes_of_a_large_tree():
+    tree, ends = trees.make_tree(1 << 12), located.ends_of(np.arange(4097), np.array([5]), np.array([900]))
+    fold = located.folded(tree, ends)
+    assert fold.tree.size < 4 * 12 + 2
+    assert fold.many[fold.tree.leaf].sum() == 1 << 12
+    edges = np.concatenate(([0], np.cumsum(fold.many[fold.tree.leaf])))
+    assert [edges[at[0]] for at in (fold.ends.begin, fold.ends.end)] == [5, 900]
 
 
 # ---- hats

@@ -11,6 +11,7 @@ import pytest
 import dphist
 from dphist import records
 from dphist.domain import Domain, Integers
+from dphist.domain.workload import Rectangles
 from dphist.errors import DataError, UsageError
 from dphist.methods import memory
 from dphist.methods.catalogue import make_pipeline
@@ -130,20 +131,41 @@ MEASURE = """
 """
 
 
-@pytest.mark.parametrize("method", ["quadtree", "hybridtree", "hb", "dawa3"])
-def test_trees_over_a_grid_take_few_bytes_a_cell(method):
-    """Measured are the arrays; a process takes a few bytes more."""
+def bytes_per_cell(method, workload):
+    """Return the peak of all arrays of one run over a grid; a process takes a few bytes more."""
     import tracemalloc
 
     cells = np.where(np.arange(1 << 18) % 4096 < 1000, np.arange(1 << 18) * 7919 % 9, 0).reshape(512, 512)
-    dphist.simulate(cells[:8, :8], epsilon=1, method=method, workload="points")  # compiles
+    dphist.simulate(cells[:64, :64], epsilon=1, method=method, workload=workload((64, 64)))  # compiles
+    queries = workload(cells.shape)
     tracemalloc.start()
     try:
-        dphist.simulate(cells, epsilon=1, method=method, workload="points")
+        dphist.simulate(cells, epsilon=1, method=method, workload=queries)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 138 * cells.size  # 150 in all
+    return peak / cells.size
+
+
+@pytest.mark.parametrize("method", ["quadtree", "hybridtree", "hb", "dawa3"])
+def test_trees_over_a_grid_take_few_bytes_a_cell(method):
+    assert bytes_per_cell(method, lambda shape: "points") < 138  # 150 in all
+
+
+@pytest.mark.parametrize("longest", [3, 500])
+def test_dawa3_takes_few_bytes_a_cell_for_small_and_large_rectangles(longest):
+    """Small ones are answered from a tree along a curve, large ones by the sides of the grid."""
+
+    def rectangles(shape):
+        draw = np.random.default_rng(1)
+        first = [draw.integers(0, side - 3, 500) for side in shape]
+        last = [
+            np.minimum(at + 1 + draw.integers(0, longest, 500), side)
+            for at, side in zip(first, shape, strict=True)
+        ]
+        return Rectangles(shape, first[0], last[0], first[1], last[1])
+
+    assert bytes_per_cell("dawa3", rectangles) < 146  # the values that are returned among them
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels.trees import tuning_closed, tuning_ranges
 from dphist.kernels.trees.budget import GIVEN, GREEDY, SWEEP, reallocate, reserve_below, weights_of
-from dphist.kernels.trees.located import Located, locate
+from dphist.kernels.trees.located import Located, ends_of, folded, locate
 from dphist.kernels.trees.tree import Tree
 from dphist.kernels.trees.variances import Queries, closed_form, edges, group_widths, range_ends
 
@@ -66,10 +66,13 @@ def tuned_weights(
         raise UsageError(f"the reserve must be at least 0 and below 1, not {reserve!r}.")
     if not isinstance(queries, tuple) and closed_form(queries) == "points":
         return _leaves_only(tree)
-    passes = _Passes.over(tree, w, queries, decay=True, collapse=True)
     if quick is None:
         quick = tree.k > FULL_EFFORT or (isinstance(queries, tuple) and len(queries[0]) > _MANY_RANGES)
-    share = _quickly(passes) if quick else _tune(passes)
+    if quick and isinstance(queries, tuple) and tree.measured.all():
+        share = _folded_share(tree, edges(w), queries)
+    else:
+        passes = _Passes.over(tree, w, queries, decay=True, collapse=True)
+        share = _quickly(passes) if quick else _tune(passes)
     if reserve:
         reserve_below(tree, share, reserve)
     return weights_of(tree, share)
@@ -83,6 +86,21 @@ def _quickly(passes: _Passes) -> Floats:
     share = np.empty(passes.tree.size)
     passes.rise(share, GREEDY)
     return _sweep(passes, share, 3)[1]
+
+
+def _folded_share(tree: Tree, starts: Ints, queries: tuple[Ints, Ints]) -> Floats:
+    """Return what `_quickly` does, up to shares of no budget, from the nodes at or above the ends of ranges.
+
+    A leaf of the folded tree with a share keeps all, and hands nothing on; without one all nodes below it
+    have none, and its leaves take all.
+    """
+    fold = folded(tree, ends_of(starts, *range_ends(queries, int(starts[-1]))))
+    ranges = locate(fold.tree, fold.ends)
+    found = _quickly(_Passes.made(fold.tree, starts, ranges, fold.many, decay=True, collapse=True))
+    share = _leaves_only(tree)
+    inner = tree.left[fold.nodes] > 0
+    share[fold.nodes[inner]] = found[inner]
+    return share
 
 
 def _tune(passes: _Passes) -> Floats:
@@ -136,6 +154,7 @@ class _Passes:
     starts: Ints
     prefixes: bool
     ranges: Located | None
+    many: Floats
     decay: Floats
     collapse: bool
     state: Floats
@@ -145,19 +164,35 @@ class _Passes:
 
     @classmethod
     def over(cls, tree: Tree, widths: Ints, queries: Queries, *, decay: bool, collapse: bool) -> _Passes:
-        starts = edges(widths)
-        depth = int(tree.height[0]) - np.arange(int(tree.height[0]) + 1.0)
-        mu = tree.branching ** (-depth / 2) if decay else np.ones(depth.size)
-        ranges, width = None, (tuning_closed.STATE, tuning_closed.DOWN)
+        starts, ranges = edges(widths), None
         if isinstance(queries, tuple):
-            ranges = locate(tree, starts, *range_ends(queries, int(starts[-1])))
+            ranges = locate(tree, ends_of(starts, *range_ends(queries, int(starts[-1]))))
+        prefixes = queries == "prefixes"
+        return cls.made(tree, starts, ranges, np.empty(0), decay=decay, collapse=collapse, prefixes=prefixes)
+
+    @classmethod
+    def made(
+        cls,
+        tree: Tree,
+        starts: Ints,
+        ranges: Located | None,
+        many: Floats,
+        *,
+        decay: bool,
+        collapse: bool,
+        prefixes: bool = False,
+    ) -> _Passes:
+        depth = int(tree.height[0]) - np.arange(int(tree.height[0]) + 1.0)
+        width = (tuning_closed.STATE, tuning_closed.DOWN)
+        if ranges is not None:
             width = tuning_ranges.STATE, tuning_ranges.DOWN
         return cls(
             tree=tree,
             starts=starts,
-            prefixes=queries == "prefixes",
+            prefixes=prefixes,
             ranges=ranges,
-            decay=mu,
+            many=many,
+            decay=tree.branching ** (-depth / 2) if decay else np.ones(depth.size),
             collapse=collapse,
             state=np.empty((tree.size, width[0])),
             down=np.empty((tree.size, width[1])),
@@ -195,6 +230,7 @@ class _Passes:
             r.top,
             r.whole,
             r.row,
+            self.many,
             self.decay,
             self.collapse,
             mode,

@@ -92,6 +92,7 @@ def rise_ranges(
     top: Ints,
     whole: Floats,
     row: Ints,
+    many: Floats,
     decay: Floats,
     collapse: bool,
     mode: int,
@@ -108,7 +109,12 @@ def rise_ranges(
 
     ``parts`` (m, 2) receives the parts that each range takes of the two children of its top. The slow twin
     is the dense ``query_matrix`` with ``fit`` (and ``greedy``) of tests/naive_trees.py. ``up``, ``shift`` and
-    ``slope`` are room for a number of each row of sums.
+    ``slope`` are room for a number of each row of sums. ``many`` is how many groups each node has, of a tree
+    that is cut off where no range ends, or nothing.
+
+    No query tells the groups of such a leaf apart, so J is 0 in it and at all nodes below it. Then each of
+    these keeps all that reaches it if the queries move its total at all, and nothing otherwise, in both ways
+    to choose a share: and so the variance of the leaf's total is 1 or its number of groups.
     """
     m = top.size
     for r in range(sums.shape[0]):
@@ -139,11 +145,17 @@ def rise_ranges(
                 length = end_into[i] - begin_into[i]
                 me[II] += length * length
                 i += 1
-            state[q, V] = 1.0
+            b = whole[q] + me[N_I] + me[RR] + me[LL] + me[II]
+            if many.size == 0:
+                share[q] = 1.0
+            elif mode == GREEDY:
+                share[q] = 1.0 if b > 0.0 else 0.0
+            elif mode == SWEEP:
+                share[q] = swept_share(0.0, 1.0, state[q, V], down[q])
+            state[q, V] = 1.0 if share[q] > 0.0 else many[q]
             state[q, J] = 0.0
-            state[q, B] = whole[q] + me[N_I] + me[RR] + me[LL] + me[II]
+            state[q, B] = b
             state[q, CROSS] = 0.0
-            share[q] = 1.0
             continue
         # Step 3: a range with its top here leaves L and R of the children and becomes I.
         d = c + 1
