@@ -21,13 +21,14 @@ Nothing here is random, and all results are finite for every finite input.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.domain.groups import Floats, Ints
+from dphist.domain.groups import Floats, Ints, frozen
 from dphist.kernels import kernel, subkernel
 from dphist.kernels.averaging import GOLDEN
 
@@ -51,6 +52,7 @@ SPLIT = 0  # the column of splits among the odds; way k about shape s has column
 _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
 _PLASTIC = (0.7548776662466927, 0.5698402909980532)
+_KEPT = 1 << 12  # bins, up to which the trees over them are kept: making these takes as long as using them
 _HEIGHT = 64  # more levels than any tree has
 Places: TypeAlias = NDArray[np.int32]
 _SMALL = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
@@ -98,9 +100,7 @@ def dyadic_average(
     log_odds = np.log(np.stack([first_odds(len(shapes), trust)] * lines))
     weight, best, sharp = np.zeros((lines, 1)), [0.0] * lines, min(1.0, SHARPNESS / n)
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
-        order, keys = _placed(n, shape, tree)
-        layout = _layout(keys, lines)
-        del keys
+        order, layout = (_kept if n * lines <= _KEPT else _tree)(n, shape, lines, tree)
         placed = shapes if len(shapes) == 1 else np.ascontiguousarray(shapes[:, order])
         found = _explain(counts[:, order] / scale, placed, layout, tables, trust)
         if tree == 0:
@@ -168,11 +168,9 @@ def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
     """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
-        taken, post = np.zeros_like(log_odds), np.empty_like(found.evidence)
-        ways = np.empty(log_odds.shape[-1])
+        post, ways = np.empty_like(found.evidence), np.empty(log_odds.shape[-1])
         _upward(found.offset, found.first, found.leaves.copy(), found.evidence, log_odds, ways, post)
-        _reached(found.offset, found.first, post, np.empty(found.empty.size), taken)
-        log_odds = np.log(next_odds(taken, trust))
+        log_odds = np.log(next_odds(_reached(found.offset, found.first, post, found.lines), trust))
     return log_odds
 
 
@@ -245,6 +243,17 @@ def _back(values: Floats, order: Ints | slice) -> Floats:
     return made
 
 
+def _tree(
+    n: int, shape: tuple[int, int] | None, lines: int, tree: int
+) -> tuple[Ints | slice, tuple[Ints, Places, Places]]:
+    """Return the bins in the order of a tree's leaves, and the tree over those of each line."""
+    order, *keys = _placed(n, shape, tree)
+    return order, _layout(keys.pop(), lines)  # which forgets them as soon as it can
+
+
+_kept = lru_cache(maxsize=32)(_tree)
+
+
 def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints | slice, Ints]:
     """Return the bins in the order of a tree's leaves, and their places there, which may have gaps."""
     if shape is None or 1 in shape:
@@ -298,43 +307,19 @@ def _layout(keys: Ints, lines: int) -> tuple[Ints, Places, Places]:
     height = int(keys[0] ^ keys[-1]).bit_length()
     if lines > 1:
         keys = (keys + (np.arange(lines)[:, None] << height)).ravel()
-    offset = np.zeros(height + 2, np.int64)
-    offset[1:] = 2  # one node, and the end
-    _count_nodes(keys, offset)
+    bins, children = keys.size, list[Places]()  # the first child of every node and, last, how many there are
+    for _ in range(height):
+        keys = keys >> 1
+        begin = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        children.append(np.concatenate(([0], begin, [keys.size]), dtype=np.int32))
+        keys = keys[children[-1][:-1]]
+    offset = np.cumsum([0, bins + 1, *(each.size for each in children)])
     start, first = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int32)  # of at most 2^30 nodes
-    _place_nodes(keys, offset, start, first)
-    return offset, start, first
-
-
-@kernel
-def _count_nodes(keys: Ints, offset: Ints) -> None:
-    """Write where each level begins, given two entries for each: its first node and its end."""
-    for i in range(keys.size - 1):
-        apart, level = keys[i] ^ keys[i + 1], 0
-        while apart > 0 and level + 1 < offset.size:  # lines have no node in common
-            offset[level + 1] += 1
-            apart >>= 1
-            level += 1
-    for level in range(offset.size - 1):
-        offset[level + 1] += offset[level]
-
-
-@kernel
-def _place_nodes(keys: Ints, offset: Ints, start: Places, first: Places) -> None:
-    """Write every node's first bin and first child."""
-    n = keys.size
-    for i in range(n + 1):
-        start[i] = i
-    for level in range(1, offset.size - 1):
-        child, end = offset[level - 1], offset[level] - 1
-        for node in range(offset[level], offset[level + 1] - 1):
-            start[node] = start[child]
-            first[node] = child
-            child += 1
-            if child < end and keys[start[child - 1]] >> level == keys[start[child]] >> level:
-                child += 1
-        start[offset[level + 1] - 1] = n
-        first[offset[level + 1] - 1] = end
+    start[: bins + 1] = np.arange(bins + 1)
+    for each, below, begin, end in zip(children, offset[:-2], offset[1:-1], offset[2:], strict=True):
+        start[begin:end] = start[below:begin][each]
+        first[begin:end] = each + below
+    return frozen(offset), frozen(start), frozen(first)
 
 
 @kernel
@@ -346,56 +331,31 @@ def _levels(
     first: Places,
     level: Floats,
     away: Floats,
-    total: Floats,
     squares: Floats,
-    ratio: Floats,
-    weight: Floats,
-    spare: Floats,
-    spare_weight: Floats,
 ) -> None:
-    """Write the level of every node, how far its bins lie from it together, and sums of q and of q squared.
+    """Write the level of every node, and how far its bins lie from it together.
 
     The level is the least absolute deviations fit of z by a multiple of q that is not negative: a weighted
-    median for up to ``MEDIANS`` bins. Above, the mean of the halves' levels is efficient already, and one
-    Newton step mends what small medians lose. What `ratio` and the three after it hold does not matter; the
-    last two have room for ``MEDIANS`` numbers.
-    Where q is 1 everywhere, both sums are the numbers of bins: there is no room for them, nor for weights.
+    median for up to ``MEDIANS`` bins, which is there already. Above, the mean of the halves' levels is
+    efficient already, and one Newton step mends what small medians lose. ``squares`` are sums of q squared;
+    none if q is 1 everywhere, where these are the numbers of bins.
     """
-    ones = total.size == 0
-    plain = True
     for i in range(z.size):
-        plain &= q[i] == q[0]
-        ratio[i] = z[i] / q[i] if q[i] > 0 else 0.0
-        level[i] = max(ratio[i], 0.0)
+        level[i] = max(z[i] / q[i] if q[i] > 0 else 0.0, 0.0)
         away[i] = abs(z[i] - level[i] * q[i])
-        if not ones:
-            weight[i] = q[i]
-            total[i] = q[i]
-            squares[i] = q[i] * q[i]
     for height in range(1, offset.size - 1):
         for node in range(offset[height], offset[height + 1] - 1):
-            child, after = first[node], first[node + 1]
-            if after - child == 1:
+            child = first[node]
+            if first[node + 1] - child == 1:
                 level[node] = level[child]
                 away[node] = away[child]
-                if not ones:
-                    total[node] = total[child]
-                    squares[node] = squares[child]
                 continue
-            lo, mid, hi = start[node], start[child + 1], start[node + 1]
-            left, right = np.float64(mid - lo), np.float64(hi - mid)
-            if not ones:
-                left, right = squares[child], squares[child + 1]
-                total[node] = total[child] + total[child + 1]
-                squares[node] = left + right
-            if hi - lo <= MEDIANS:
-                if plain:
-                    _merge(ratio, lo, mid, hi, spare)
-                    found = (ratio[(lo + hi - 1) // 2] + ratio[(lo + hi) // 2]) / 2
-                else:
-                    _merge_weighted(ratio, weight, lo, mid, hi, spare, spare_weight)
-                    found = _middle(ratio, weight, lo, hi, total[node] / 2)
-            else:
+            lo, hi, found = start[node], start[node + 1], level[node]
+            if hi - lo > MEDIANS:
+                mid = start[child + 1]
+                left, right = np.float64(mid - lo), np.float64(hi - mid)
+                if squares.size > 0:
+                    left, right = squares[child], squares[child + 1]
                 found = level[child] * left + level[child + 1] * right
                 if left + right > 0:
                     found /= left + right
@@ -403,27 +363,53 @@ def _levels(
                     for k in range(lo, hi):
                         slope += q[k] if z[k] > found * q[k] else -q[k]
                     found += slope / (left + right)
-            found = max(found, 0.0)
-            gap = 0.0
+            found, gap = max(found, 0.0), 0.0
             for k in range(lo, hi):
                 gap += abs(z[k] - found * q[k])
             level[node] = found
             away[node] = gap
 
 
-@subkernel
-def _merge(ratio: Floats, lo: int, mid: int, hi: int, spare: Floats) -> None:
-    """Merge two sorted halves."""
-    left, right = lo, mid
-    for k in range(lo, hi):
-        if right >= hi or (left < mid and ratio[left] <= ratio[right]):
-            spare[k - lo] = ratio[left]
-            left += 1
-        else:
-            spare[k - lo] = ratio[right]
-            right += 1
-    for k in range(lo, hi):
-        ratio[k] = spare[k - lo]
+@kernel
+def _medians(offset: Ints, start: Places, first: Places, ratio: Floats, spare: Floats, level: Floats) -> None:
+    """Write the medians of nodes of two children and up to ``MEDIANS`` bins; their bins become sorted."""
+    for height in range(1, offset.size - 1):
+        for node in range(offset[height], offset[height + 1] - 1):
+            lo, hi, child = start[node], start[node + 1], first[node]
+            if first[node + 1] - child == 2 and hi - lo <= MEDIANS:
+                left, mid = lo, start[child + 1]
+                right = mid
+                for k in range(hi - lo):
+                    if right >= hi or (left < mid and ratio[left] <= ratio[right]):
+                        spare[k] = ratio[left]
+                        left += 1
+                    else:
+                        spare[k] = ratio[right]
+                        right += 1
+                for k in range(hi - lo):
+                    ratio[lo + k] = spare[k]
+                level[node] = (ratio[(lo + hi - 1) // 2] + ratio[(lo + hi) // 2]) / 2
+
+
+@kernel
+def _weighted_medians(
+    offset: Ints,
+    start: Places,
+    first: Places,
+    ratio: Floats,
+    weight: Floats,
+    total: Floats,
+    spare: Floats,
+    spare_weight: Floats,
+    level: Floats,
+) -> None:
+    """Write the same of numbers that have weights, given every node's sum of these."""
+    for height in range(1, offset.size - 1):
+        for node in range(offset[height], offset[height + 1] - 1):
+            lo, hi, child = start[node], start[node + 1], first[node]
+            if first[node + 1] - child == 2 and hi - lo <= MEDIANS:
+                _merge_weighted(ratio, weight, lo, start[child + 1], hi, spare, spare_weight)
+                level[node] = _middle(ratio, weight, lo, hi, total[node] / 2)
 
 
 @subkernel
@@ -606,23 +592,19 @@ def _upward(
             below[place] = most + math.log(total)
 
 
-@kernel
-def _reached(offset: Ints, first: Places, post: Floats, reach: Floats, taken: Floats) -> None:
-    """Write how likely every node is a block or holds some; add up how often each way is taken by level."""
-    lines = taken.shape[0]
-    for line in range(lines):
-        reach[offset[-2] + line] = 1.0
+def _reached(offset: Ints, first: Places, post: Floats, lines: int) -> Floats:
+    """Return how often each way is taken, by line and level, if all are as likely as was found."""
+    ways, children = len(post), np.diff(first)
+    two, reach = children == 2, np.ones(lines)  # how likely each node of a level is a block or holds some
+    taken = np.zeros((lines, _HEIGHT, ways))
     for height in range(offset.size - 2, 0, -1):
-        each = (offset[height + 1] - 1 - offset[height]) // lines  # nodes of a line
-        line, end = -1, offset[height]
-        for node in range(offset[height], offset[height + 1] - 1):
-            if node == end:
-                line, end = line + 1, end + each
-            for child in range(first[node], first[node + 1]):
-                reach[child] = reach[node] * post[SPLIT, node - offset[1]]
-            if first[node + 1] - first[node] == 2:
-                for way in range(post.shape[0]):
-                    taken[line, height, way] += reach[node] * post[way, node - offset[1]]
+        begin, end = offset[height], offset[height + 1] - 1
+        by_way = post[:, begin - offset[1] : end - offset[1]] * reach
+        reach = np.repeat(by_way[SPLIT], children[begin:end])
+        by_way *= two[begin:end]
+        of = np.repeat(np.arange(ways * lines), (end - begin) // lines)  # each way, of each line
+        taken[:, height] = np.bincount(of, by_way.ravel()).reshape(ways, lines).T
+    return taken
 
 
 @kernel
@@ -738,17 +720,33 @@ def _explain(
     leaves, spare = np.empty(z.size), np.empty((2, MEDIANS))
     size = evidence[SPLIT] if evidence.shape[1] >= z.size else np.empty(z.size)  # nobody reads that row yet
     for s in range(many):
-        total, squares = (np.zeros(nodes if s else 0) for _ in range(2))
-        ratio, weight = np.empty(z.size) if s else leaves, np.empty(z.size if s else 0)
-        away = unused if s else empty
-        tree = (z, shapes[s], offset, start, first, levels[s], away, total, squares)
-        _levels(*tree, ratio, weight, spare[0], spare[1])
+        q, ratio, away, total, squares = shapes[s], leaves, empty, np.empty(0), np.empty(0)
+        if s:
+            ratio, away = np.divide(z, q, out=np.zeros(z.size), where=q > 0), unused
+            total, squares = _added(q, layout), _added(q * q, layout)
+        else:
+            ratio[:] = z
+        if s == 0 or (q == q[0]).all():
+            _medians(*layout, ratio, spare[0], levels[s])
+        else:
+            _weighted_medians(*layout, ratio, q.copy(), total, spare[0], spare[1], levels[s])
+        _levels(z, q, *layout, levels[s], away, squares)
         _evidence(
-            *tree, tables.far, tables.spread, tables.per_step, tables.until, 0.0 if s else SPIKE * trust,
-            lines, size, leaves[: 0 if s else z.size], evidence[1 + WAYS * s : 1 + WAYS * (s + 1)],
-            scales[s], away,
+            z, q, *layout, levels[s], away, total, squares, tables.far, tables.spread, tables.per_step,
+            tables.until, 0.0 if s else SPIKE * trust, lines, size, leaves[: 0 if s else z.size],
+            evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], away,
         )  # fmt: skip
     return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
+
+
+def _added(x: Floats, layout: tuple[Ints, Places, Places]) -> Floats:
+    """Return the sum of every node's bins."""
+    (offset, _, first), sums = layout, np.zeros(layout[1].size)
+    sums[: x.size] = x
+    for begin, end in pairwise(offset[1:]):
+        child, after = first[begin : end - 1], first[begin + 1 : end]
+        sums[begin : end - 1] = sums[child] + np.where(after - child == 2, sums[after - 1], 0.0)
+    return sums
 
 
 def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list[float], Floats, Floats]:
