@@ -80,6 +80,12 @@ def worst_answered(rng: Rng, n: int) -> queries.WorstAnswered:
     return queries.WorstAnswered(asked, rng.integers(-9, 90, asked.size), cells)
 
 
+def hats(rng: Rng, n: int) -> queries.Hats:
+    rows, columns = shape(rng, n)
+    pyramids = ["rectangles"] * 3 if min(rows, columns) > 1 else []
+    return queries.Hats(n, str(rng.choice(["all-ranges", "prefixes", "points", *pyramids])), columns)
+
+
 # A query over n bins, n >= 2, with parameters drawn at random.
 EXAMPLES: dict[type, Callable[[Rng, int], Any]] = {
     queries.OnGroups: on_groups,
@@ -87,9 +93,7 @@ EXAMPLES: dict[type, Callable[[Rng, int], Any]] = {
     queries.Haar: lambda rng, n: queries.Haar(*shape(rng, n)),
     queries.Fourier: fourier,
     queries.Boxes: boxes,
-    queries.Hats: lambda rng, n: queries.Hats(
-        n, str(rng.choice(["all-ranges", "prefixes", "points"])), shape(rng, n)[1]
-    ),
+    queries.Hats: hats,
     queries.Cuts: lambda rng, n: queries.Cuts(starts(rng, n), int(rng.integers(0, 9)), maybe_order(rng, n)),
     queries.LastCut: last_cut,
     queries.Medians: medians,

@@ -171,10 +171,11 @@ def main(folder: Path = HERE, ending: str = ".svg") -> None:
 
 
 def shortened(svg: str) -> str:
-    """Return a picture without what nobody sees: further digits of coordinates, attributes of defaults."""
+    """Return a picture without what nobody sees: further digits, attributes of defaults, empty shapes."""
     unused = r' (?:opacity="1"|pointer-events="none"|aria-[a-z]+="[^"]*"|role="[^"]*"|class="[^"]*")'
     tags = re.compile(r"<[^>]*>")  # no word between tags is touched
-    return tags.sub(lambda tag: re.sub(unused, "", PLACES.sub(_rounded, tag[0])), svg)
+    small = tags.sub(lambda tag: re.sub(unused, "", PLACES.sub(_rounded, tag[0])), svg)
+    return re.sub(r'<path d="(?:" display="none"|M0,0h0v0h0Z")/>', "", small)
 
 
 def _rounded(places: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from dphist.kernels.trees import (
     hats_fit,
     hats_ranges,
     located,
+    pyramids,
     tuning,
     tuning_closed,
     variances,
@@ -511,6 +512,47 @@ def test_the_gain_of_both_sides_is_that_of_the_mean_rectangle():
     assert hats_fit.sides_gain(rows, columns) == pytest.approx(gain)
     assert hats_fit.sides_gain(1, 2) == hats_fit.sides_gain(20, 9) == 1.0  # no hats pay
     assert hats_fit.sides_gain(64, 64) < 0.72
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 7), (12, 20), (2, 60), (26, 35)])
+def test_pyramids_over_a_grid_are_those_of_dense_matrices(rows, columns):
+    draw, n = np.random.default_rng(rows), rows * columns
+    (shape,) = hat.sides_of(rows, columns, "rectangles")
+    rows_of = naive.hat_matrix(shape)
+    x = draw.integers(0, 10**6, n)
+    assert np.array_equal(hat.apply_hats((shape,), x), rows_of.astype(int) @ x)
+    assert (rows_of >= 0).all() and (rows_of.sum(axis=0) == shape.whole).all() and shape.bins.min() > 0
+    turned = naive.hat_matrix(hat.fitted_pyramids(columns, rows))
+    back = turned.reshape(-1, columns, rows).transpose(0, 2, 1).reshape(-1, n)
+    assert sorted(back.tolist()) == sorted(rows_of.tolist())  # files may be read column by column
+
+    y = draw.normal(0, 1e6, shape.size)
+    known = pyramids.pyramids_error(rows, columns)
+    fitted, *_ = np.linalg.lstsq(rows_of, y)
+    assert np.allclose(hats_fit.solve_hats(known.error, y), fitted, rtol=1e-7, atol=1e-6)
+    dense = np.linalg.inv(rows_of.T @ rows_of)
+    ends = [np.array(list(itertools.combinations(range(k + 1), 2))) for k in (rows, columns)]
+    x0, y0 = (np.meshgrid(*(e[:, 0] for e in ends), indexing="ij")[i].ravel() for i in (0, 1))
+    x1, y1 = (np.meshgrid(*(e[:, 1] for e in ends), indexing="ij")[i].ravel() for i in (0, 1))
+    found = pyramids.rectangle_variances(known, x0, x1, y0, y1)
+    for i in range(0, x0.size, 1 + x0.size // 200):
+        box = np.zeros((rows, columns))
+        box[x0[i] : x1[i], y0[i] : y1[i]] = 1.0
+        assert found[i] == pytest.approx(box.ravel() @ dense @ box.ravel(), rel=1e-9)
+    gain = math.sqrt(found.mean() * float(shape.whole) ** 2 / ((x1 - x0) * (y1 - y0)).mean())
+    assert pyramids.pyramids_gain(rows, columns) == pytest.approx(gain)
+    assert pyramids.grid_gain(rows, columns) == pytest.approx(min(gain, hats_fit.sides_gain(rows, columns)))
+
+
+def test_pyramids_have_less_error_than_triangles_of_the_sides_up_to_some_9000_cells():
+    gains = {n: (pyramids.pyramids_gain(n, n), hats_fit.sides_gain(n, n)) for n in (16, 32, 64, 96, 110)}
+    assert [gains[n][0] for n in (16, 32, 64)] == pytest.approx([0.942, 0.816, 0.672], abs=0.002)
+    assert [a < b for a, b in gains.values()] == [True, True, True, True, False]
+    for rows, columns in ((1, 40), (40, 1), (129, 128)):
+        assert not pyramids.have_pyramids(rows, columns)
+        assert pyramids.grid_gain(rows, columns) == hats_fit.sides_gain(rows, columns)
+        with pytest.raises(UsageError, match="pyramids are for grids of up to 16,384 cells"):
+            hat.fitted_pyramids(rows, columns)
 
 
 @pytest.mark.parametrize("ends", [(False, False), (True, False), (True, True)])

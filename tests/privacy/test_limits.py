@@ -178,6 +178,22 @@ def test_hats_of_both_sides_are_cut_off_and_never_wrap_around() -> None:
         assert Hats(780, "all-ranges", 26)(x.ravel()).tolist() == [min(v, 1 << 61) for v in exact]
 
 
+def test_pyramids_answer_the_largest_counts_and_a_record_moves_them_no_further() -> None:
+    fitted, (shape,) = Hats(780, "rectangles", 26), sides_of(30, 26, "rectangles")
+    assert fitted.sensitivity == shape.whole == 1 << 12
+    dense = np.zeros((shape.size, shape.n), dtype=object)
+    dense[range(shape.n), range(shape.n)] = shape.bins.tolist()
+    for h, (first, at, end) in enumerate(zip(shape.first, shape.offset, shape.offset[1:], strict=False)):
+        dense[shape.n + h, first : first + end - at] = shape.weights[at:end].tolist()
+    for digits in (30, 40, 45, 48, 50, 53):
+        x = np.random.default_rng(digits).integers((1 << digits) - 9, (1 << digits) + 1, 780)
+        more = x.copy()
+        more[digits] += 1
+        exact = dense.dot(x.astype(object))
+        assert fitted(x).tolist() == [min(v, 1 << 61) for v in exact]
+        assert np.abs(fitted(more) - fitted(x)).sum() <= fitted.sensitivity
+
+
 def test_noise_at_the_ends_of_what_a_release_may_ask_fits_beside_the_largest_answers() -> None:
     # 2^61 is where answers are cut off: noise is below 64 scales but with a chance of 10^-27.
     assert (1 << 61) + 64 * int(noise.MAX_SCALE) < 1 << 62

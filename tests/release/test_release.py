@@ -42,7 +42,7 @@ from dphist.uncertainty.models import (
     TreeTotals,
     Unknown,
 )
-from dphist.uncertainty.products import GridHatTotals, WaveletTotals
+from dphist.uncertainty.products import GridHatTotals, PyramidTotals, WaveletTotals
 
 TENTH = Fraction(1, 10)
 NASTY = "<script>alert('x')</script>&\"\n\u202e☃"
@@ -1045,7 +1045,7 @@ def of_models():
     alone = Groups.singletons(24)
     tree = TreeTotals(alone, 2, False, np.full(47, 2.0))
     lines = (HatTotals(24, "all-ranges", 9.0), FineTotals(GroupTotals(alone, 9.0), 16), tree)
-    grids = (GridHatTotals(6, 4, 9.0), WaveletTotals(alone, 4, 9.0))
+    grids = (GridHatTotals(6, 4, 9.0), PyramidTotals(6, 4, 9.0), WaveletTotals(alone, 4, 9.0))
     made = [dataclasses.replace(line, error=error) for error in lines]
     made += [dataclasses.replace(grid, error=error) for error in grids]
     return {release.error.kind: release.to_dict() for release in made}
@@ -1057,6 +1057,9 @@ def of_models():
         ("grid hat totals", "rows"),
         ("grid hat totals", "columns"),
         ("grid hat totals", "scale"),
+        ("pyramid totals", "rows"),
+        ("pyramid totals", "columns"),
+        ("pyramid totals", "scale"),
         ("wavelet totals", "columns"),
         ("wavelet totals", "scale"),
         ("tree totals", "branching"),
@@ -1080,9 +1083,9 @@ def test_an_entry_of_another_kind_is_refused_in_our_words(of_models, kind, name)
 
 @pytest.mark.parametrize("rows, columns", [(4, 6), (3, 8), (2, 12), (12, 2)])
 def test_an_error_model_of_a_grid_of_other_sides_is_refused(of_models, rows, columns):
-    for kind in ("grid hat totals", "wavelet totals"):
+    for kind in ("grid hat totals", "pyramid totals", "wavelet totals"):
         good = of_models[kind]
-        sides = {"rows": rows, "columns": columns} if kind == "grid hat totals" else {"columns": columns}
+        sides = {"columns": columns} if kind == "wavelet totals" else {"rows": rows, "columns": columns}
         with pytest.raises(ReleaseFileError, match="for a grid of other rows and columns"):
             Release.from_dict(good | {"error": good["error"] | sides})
 

@@ -19,7 +19,7 @@ from dphist.privacy.queries import Hats
 from dphist.steps import estimate, initialize, order, partition
 from dphist.steps.partition import formulas
 from dphist.uncertainty.models import HatTotals, TreeTotals
-from dphist.uncertainty.products import GridHatTotals
+from dphist.uncertainty.products import GridHatTotals, PyramidTotals
 from dphist.uncertainty.reading import error_model_from_dict
 
 SURE = 10**6
@@ -133,15 +133,24 @@ def test_one_record_moves_the_answers_of_hats_by_no_more_than_their_bound(n, que
     assert np.abs(hats(y) - hats(x)).sum() <= hats.sensitivity
 
 
-def test_hats_of_both_sides_are_kept_where_they_win_and_left_where_they_do_not():
+def test_triangles_of_the_sides_are_taken_where_there_are_too_many_cells_for_pyramids():
+    for shape, kind in (((96, 90), PyramidTotals), ((100, 120), GridHatTotals), ((130, 130), GridHatTotals)):
+        boxes = workload.random_rectangles(shape, 500)
+        domain = Domain(tuple(Integers(0, n - 1) for n in shape))
+        curator = Curator.simulated(Counts(np.zeros(shape, int), domain), epsilon=Fraction(1), seed=1)
+        _, found = Pipeline(order=order.Hilbert(), estimate=estimate.Hats()).values(curator, boxes)
+        assert type(found.error) is kind
+
+
+def test_pyramids_are_kept_where_they_win_and_left_where_they_do_not():
     shape = (60, 72)
     boxes = workload.random_rectangles(shape, 2000)
     cells = workload.Rectangles(shape, np.arange(40), np.arange(1, 41), np.arange(40), np.arange(1, 41))
     domain = Domain(tuple(Integers(0, n - 1) for n in shape))
-    for queries, sides in ((boxes, True), (cells, False), (workload.Points(60 * 72), False)):
+    for queries, pyramids in ((boxes, True), (cells, False), (workload.Points(60 * 72), False)):
         curator = Curator.simulated(Counts(np.zeros(shape, int), domain), epsilon=Fraction(1), seed=1)
         groups, found = Pipeline(order=order.Hilbert(), estimate=estimate.Hats()).values(curator, queries)
-        assert groups.are_singletons and isinstance(found.error, GridHatTotals) == sides
+        assert groups.are_singletons and isinstance(found.error, PyramidTotals) == pyramids
     errors = {
         m: np.mean([boxes.mean_squared_error(np.asarray(v)) for v in dphist.simulate(
             np.zeros(shape, int), epsilon=1, method=m, workload=boxes, trials=12, seed=4

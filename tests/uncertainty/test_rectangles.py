@@ -27,7 +27,7 @@ from dphist.steps.order import hilbert
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.calibrated import Calibrated
 from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals
-from dphist.uncertainty.products import GridHatTotals, WaveletTotals
+from dphist.uncertainty.products import GridHatTotals, PyramidTotals, WaveletTotals
 from dphist.uncertainty.reading import error_model_from_dict
 from samples import later
 
@@ -174,6 +174,42 @@ def test_triangles_of_both_sides_know_every_rectangle_and_any_rows_and_columns(r
     for damaged in ({"rule": 3}, {"rows": rows + 1}):
         with pytest.raises(ReleaseFileError):
             error_model_from_dict(model.to_dict() | damaged, n)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(26, 3), (2, 30), (12, 14)])
+def test_pyramids_know_every_rectangle_any_range_and_any_cells(rows, columns):
+    n, draw = rows * columns, np.random.default_rng(rows)
+    model = PyramidTotals(rows, columns, 3e6)
+    queries = Hats(n, "rectangles", columns)
+    weights = np.array([queries(row) for row in np.eye(n, dtype=np.int64)], dtype=float)
+    dense = np.linalg.inv(weights @ weights.T) * noise_law.variance(3e6)
+    z = noise_law.normal_quantile(0.95)
+    ends = [np.sort(draw.integers(0, k + 1, (40, 2)), axis=1) for k in (rows, columns)]
+    some = (ends[0][:, 0] < ends[0][:, 1]) & (ends[1][:, 0] < ends[1][:, 1])
+    boxes = Boxes((rows, columns), tuple(e[some, i] for e in ends for i in (0, 1)))
+    found = model.boxes_margins(boxes, level=0.95)
+    for i in range(len(boxes)):
+        cells = boxes.cells(i)
+        assert found[i] == pytest.approx(z * math.sqrt(dense[np.ix_(cells, cells)].sum()))
+        assert model.cells_margin(cells, level=0.95) == pytest.approx(found[i])
+    assert np.allclose(model.variances(), np.diag(dense))
+    picked = draw.choice(n, 9, replace=False)
+    apart = z * math.sqrt(dense[np.ix_(picked, picked)].sum())
+    assert model.cells_margin(picked, level=0.95) == pytest.approx(apart)
+    lo, hi = np.array([0, columns, 0, 1, 5]), np.array([columns, 2 * columns, n, columns + 1, 5])
+    exact = [dense[a:b, a:b].sum() for a, b in zip(lo, hi, strict=True)]
+    assert np.allclose(model.sum_variances(lo, hi), exact)
+    column = np.arange(rows) * columns
+    turned = model.transposed(rows).margins(np.array([0]), np.array([rows]), level=0.95)
+    assert turned[0] == pytest.approx(z * math.sqrt(dense[np.ix_(column, column)].sum()))
+    read = error_model_from_dict(json.loads(json.dumps(model.to_dict())), n)
+    assert read.to_dict() == model.to_dict() and np.allclose(read.variances(), model.variances())
+    for damaged in ({"rule": 2}, {"rows": rows + 1}, {"rows": 1}):
+        with pytest.raises(ReleaseFileError):
+            error_model_from_dict(model.to_dict() | damaged, n)
+    large = {"rows": 200, "columns": 100, "n": 20_000}
+    with pytest.raises(ReleaseFileError, match="pyramids over up to 16,384 cells"):
+        error_model_from_dict(model.to_dict() | large, 20_000)
 
 
 def test_whole_groups_have_the_exact_law_of_their_number_wherever_they_lie():

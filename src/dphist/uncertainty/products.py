@@ -1,4 +1,4 @@
-"""The error of grids whose queries, noise and least squares are products of those of their sides."""
+"""The error of grids: of pyramids over their cells, and of products of what is asked of their sides."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import numpy as np
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError
+from dphist.kernels.trees.hat_rules import MOST_CELLS
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import ErrorModel, NormalSums, Reader, whole_groups
 
+KNOWN_RECTANGLES = (
+    "the noise on every answer is known, and so is the variance of every rectangle; intervals take the sum "
+    "of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, for this query "
+    "alone"
+)
 
-class ProductSums(NormalSums, Protocol):
-    """A grid of which the variance of a rectangle is that of its rows times that of its columns.
+
+class GridSums(NormalSums, Protocol):
+    """A grid of which the variance of every rectangle is known.
 
     A grid of one column is a line, of which the model itself knows the ranges.
     """
-
-    scale: float
 
     @property
     def _shape(self) -> tuple[int, int]:
         """How many rows and columns the grid has."""
 
-    def _along(self, side: int, lo: Ints, hi: Ints) -> Floats:
-        """Return the variances of ranges of rows (side 0) or columns (1) for noise of variance 1."""
-
-    def _weighted(self, side: int, weights: Floats) -> float:
-        """Return that of the sum of all rows or columns, each times its weight."""
+    def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        """Return the variances of rectangles, from their first rows and those after the last, and columns."""
 
     @property
     def _bins(self) -> Floats:
@@ -46,8 +48,25 @@ class ProductSums(NormalSums, Protocol):
         """Return the variance of each bin."""
         return self._bins
 
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
+        """Return the margins of ranges of a line or rectangles of a grid."""
+        if self._shape[1] == 1 or len(boxes.shape) == 1:
+            return super().boxes_margins(boxes, level=level)
+        return noise_law.normal_quantile(level) * np.sqrt(self._rectangles(*boxes.ends))
+
+
+class ProductSums(GridSums, Protocol):
+    """A grid of which the variance of a rectangle is that of its rows times that of its columns."""
+
+    scale: float
+
+    def _along(self, side: int, lo: Ints, hi: Ints) -> Floats:
+        """Return the variances of ranges of rows (side 0) or columns (1) for noise of variance 1."""
+
+    def _weighted(self, side: int, weights: Floats) -> float:
+        """Return that of the sum of all rows or columns, each times its weight."""
+
     def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
-        """Return the variances of rectangles, from their first rows and those after the last, and columns."""
         return self._along(0, a, b) * self._along(1, c, d) * noise_law.variance(self.scale)
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
@@ -65,12 +84,6 @@ class ProductSums(NormalSums, Protocol):
         )
         out[these] = self._rectangles(*(end[these] for end in box))
         return out
-
-    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
-        """Return the margins of ranges of a line or rectangles of a grid."""
-        if self._shape[1] == 1 or len(boxes.shape) == 1:
-            return super().boxes_margins(boxes, level=level)
-        return noise_law.normal_quantile(level) * np.sqrt(self._rectangles(*boxes.ends))
 
     def cells_margin(self, cells: Ints, *, level: float) -> float | None:
         """Return the margin of the sum of all cells in some rows and some columns; None of any others."""
@@ -102,11 +115,7 @@ class GridHatTotals(ProductSums):
 
     @property
     def description(self) -> str:
-        return (
-            "the noise on every answer is known, and so is the variance of every rectangle; intervals take "
-            "the sum of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, "
-            "for this query alone"
-        )
+        return KNOWN_RECTANGLES
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -144,14 +153,86 @@ class GridHatTotals(ProductSums):
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> GridHatTotals:
-        if (rule := described["rule"]) != 2:
-            raise ReleaseFileError(
-                f"triangles by rule {rule} are not known to this version of dphist; update it."
-            )
-        rows, columns = described["rows"], described["columns"]
-        if rows * columns != described["n"]:
-            raise ReleaseFileError("the triangles of a grid are for another number of cells.")
+        rows, columns = _grid_of(described, "triangles", 2)
         return cls(rows, columns, described["scale"])
+
+
+@dataclass(frozen=True, eq=False)
+class PyramidTotals(GridSums):
+    """Noisy answers to the cells and to overlapping pyramids over them, made to agree by least squares.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid, two or more.
+        scale: of the noise on each answer, in units of the answers' weights.
+    """
+
+    kind: ClassVar[str] = "pyramid totals"
+    rows: int
+    columns: int
+    scale: float
+
+    @property
+    def description(self) -> str:
+        return KNOWN_RECTANGLES
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.rows, self.columns
+
+    @cached_property
+    def _known(self) -> Any:
+        from dphist.kernels.trees.pyramids import pyramids_error
+
+        return pyramids_error(self.rows, self.columns)
+
+    def _rectangles(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        from dphist.kernels.trees.pyramids import rectangle_variances
+
+        return rectangle_variances(self._known, a, b, c, d) * noise_law.variance(self.scale)
+
+    def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
+        from dphist.kernels.trees.hats_fit import hats_range_variances
+
+        return hats_range_variances(self._known.error, lo, hi) * noise_law.variance(self.scale)
+
+    @cached_property
+    def _bins(self) -> Floats:
+        row, column = np.divmod(np.arange(self.rows * self.columns), self.columns)
+        return self._rectangles(row, row + 1, column, column + 1)
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of any cells."""
+        from dphist.kernels.trees.hats_fit import hats_weighted_variance
+
+        picked = np.bincount(cells, minlength=self.rows * self.columns).astype(np.float64)
+        variance = hats_weighted_variance(self._known.error, picked) * noise_law.variance(self.scale)
+        return noise_law.normal_quantile(level) * math.sqrt(variance)
+
+    def transposed(self, rows: int) -> PyramidTotals:
+        """Return the model of the same grid, column after column."""
+        return PyramidTotals(self.columns, self.rows, self.scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        shape = {"rows": self.rows, "columns": self.columns}
+        return {"kind": self.kind, "n": self.rows * self.columns} | shape | {"scale": self.scale, "rule": 1}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> PyramidTotals:
+        rows, columns = _grid_of(described, "pyramids", 1)
+        if rows * columns > MOST_CELLS:
+            raise ReleaseFileError(f"there are pyramids over up to {MOST_CELLS:,} cells.")
+        return cls(rows, columns, described["scale"])
+
+
+def _grid_of(described: dict[str, Any], what: str, known: int) -> tuple[int, int]:
+    """Return the rows and columns of a described grid that follows a known rule."""
+    if (rule := described["rule"]) != known:
+        raise ReleaseFileError(f"{what} by rule {rule} are not known to this version of dphist; update it.")
+    rows, columns = described["rows"], described["columns"]
+    if rows * columns != described["n"]:
+        raise ReleaseFileError(f"the {what} of a grid are for another number of cells.")
+    return rows, columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from dphist.uncertainty.models import (
     TreeTotals,
     Unknown,
 )
-from dphist.uncertainty.products import GridHatTotals, WaveletTotals
+from dphist.uncertainty.products import GridHatTotals, PyramidTotals, WaveletTotals
 from dphist.uncertainty.reconciled import Reconciled
 
 KINDS: dict[str, type[ErrorModel]] = {
@@ -29,6 +29,7 @@ KINDS: dict[str, type[ErrorModel]] = {
         TreeTotals,
         HatTotals,
         GridHatTotals,
+        PyramidTotals,
         WaveletTotals,
         Calibrated,
         Anchored,
@@ -65,6 +66,7 @@ _ENTRIES: dict[str, dict[str, Check]] = {
     TreeTotals.kind: {"branching": _SEVERAL, "pruned": _FLAG},
     HatTotals.kind: {"scale": _POSITIVE, "queries": _QUERIES},
     GridHatTotals.kind: {"scale": _POSITIVE, "rows": _WHOLE, "columns": _SEVERAL},
+    PyramidTotals.kind: {"scale": _POSITIVE, "rows": _SEVERAL, "columns": _SEVERAL},
     WaveletTotals.kind: {"scale": _POSITIVE, "columns": _WHOLE},
     Calibrated.kind: {"scale": _POSITIVE},
     Reconciled.kind: {"factor": _POSITIVE},

@@ -35,6 +35,8 @@ class Rule(NamedTuple):
     yields: float
 
 
+MOST_CELLS = 1 << 14  # of a grid under pyramids; triangles of its sides do better before that
+
 # From how many bins on a first, second, ... level pays.
 LEAST: dict[str, tuple[int, ...]] = {
     "all-ranges": (24, 480, 8_600, 160_000),

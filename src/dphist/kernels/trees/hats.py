@@ -23,13 +23,14 @@ from dphist.domain.groups import Floats, Ints, frozen
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.transforms.exact import exact_answers
-from dphist.kernels.trees.hat_rules import LEAST, RULES, Rule
+from dphist.kernels.trees.hat_rules import LEAST, MOST_CELLS, RULES, Rule
 from dphist.kernels.trees.variances import closed_form
 
 WHOLE = 1 << 12  # counts of up to 2**49 in all are answered exactly; a finer grid gains nothing
 WHOLE_OF_A_SIDE = 1 << 10  # of each side of a grid: products of their weights are answers
 _BLOCK = 1 << 16  # weights that are made at once
 GRID = 8  # to which part of a bin knots are rounded
+_PYRAMID = 0.32  # the weight of a pyramid at its top, out of the whole
 Weights: TypeAlias = NDArray[np.int32]  # each is below a whole of at most 2^30
 
 
@@ -242,10 +243,61 @@ def _under(first: Ints, offset: Ints, weights: Weights) -> Iterator[tuple[slice,
         yield slice(b, e), weights[i:j]
 
 
+@lru_cache(maxsize=4)
+def fitted_pyramids(rows: int, columns: int) -> HatShape:
+    """Return the cells of a grid, row by row, and pyramids over them, for all rectangles.
+
+    A pyramid is a hat of the rows times a hat of the columns. To a line of all cells it is a hat with gaps,
+    where its weights are 0. Triangles of the sides measure every cell together with strips of single rows and
+    single columns, too: of few cells these cost more than they help.
+    """
+    if min(rows, columns) < 2 or rows * columns > MOST_CELLS:
+        raise UsageError(f"pyramids are for grids of up to {MOST_CELLS:,} cells, two or more along a side.")
+    down, across = (_one_level(n, round(math.sqrt(rows * columns) / 8.0)) for n in (rows, columns))
+    top, unit = round(_PYRAMID * WHOLE), WHOLE_OF_A_SIDE**2
+    runs, first = list[Ints](), list[int]()
+    for row, tall in down:
+        for column, wide in across:
+            over = np.zeros((tall.size, columns), np.int64)
+            over[:, column : column + wide.size] = (2 * top * np.outer(tall, wide) + unit) // (2 * unit)
+            runs.append(over.ravel()[column : (tall.size - 1) * columns + column + wide.size])
+            first.append(row * columns + column)
+    begin, size = np.array(first), np.array([run.size for run in runs])
+    at = np.lexsort((begin, begin + size))
+    bins = np.full(rows * columns, WHOLE)
+    for run, lo in zip(runs, first, strict=True):
+        bins[lo : lo + run.size] -= run
+    weights = np.concatenate([runs[i] for i in at]).astype(np.int32)
+    offset = np.concatenate(([0], np.cumsum(size[at])))
+    return HatShape(frozen(bins), frozen(begin[at]), frozen(offset), frozen(weights), WHOLE)
+
+
+def _one_level(n: int, count: int) -> list[tuple[int, Ints]]:
+    """Return one level of hats over a side, the first bin and the weights of each: denser at the ends.
+
+    Few are evenly spaced. Of many, those at the ends are half as wide as those in the middle.
+    """
+    count = min(max(count, 1), max(n // 2, 1))
+    u, least = (np.arange(count + 1) + 0.5) / (count + 1), min(0.2 + 2.4 / count, 1.0)
+    gaps = least + (1.0 - least) * 4.0 * u * (1.0 - u)
+    knots = np.rint(np.concatenate(([0.0], np.cumsum(gaps))) * (n * GRID / gaps.sum())).astype(np.int64)
+    level = Level(knots, np.full(count, WHOLE_OF_A_SIDE), GRID // 2)
+    side = stack_hats(n, [level], whole=2 * WHOLE_OF_A_SIDE)
+    return [
+        (int(lo), w.astype(np.int64))
+        for lo, w in zip(side.first, np.split(side.weights, side.offset[1:-1]), strict=True)
+    ]
+
+
 def sides_of(rows: int, columns: int, queries: str) -> tuple[HatShape, ...]:
-    """Return the hats of a line of so many rows and one column, or those of both sides of a grid."""
+    """Return the hats of a line of so many rows and one column, or those of both sides of a grid.
+
+    For rectangles of a grid, the pyramids over its cells, which are a line then.
+    """
     if columns == 1:
         return (fitted_hats(rows, queries),)
+    if queries == "rectangles":
+        return (fitted_pyramids(rows, columns),)
     return tuple(fitted_hats(n, queries, whole=WHOLE_OF_A_SIDE) for n in (rows, columns))
 
 

@@ -16,11 +16,11 @@ from dphist.privacy.curator import Curator
 from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.trees import (
     fitted_tree,
+    grid_hats_for,
     hats_for,
+    measured_grid,
     measured_hats,
-    measured_sides,
     queries_of,
-    sides_win,
     tree_totals,
 )
 from dphist.steps.protocols import Estimated, Rough, Step
@@ -39,7 +39,8 @@ class AveragedTree(Step):
     Every bin has the mean of what it would be if the bins of this or that node were all alike or empty, each
     weighted by what the noisy totals say of it: less error than least squares where neighbours are alike or
     empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are.
-    Rectangles of a grid whose cells are not grouped are left as triangles of its sides measured them.
+    Rectangles of a grid whose cells are not grouped are left as pyramids, or triangles of its sides, measured
+    them.
 
     Args:
         flat: whether every bin has noise of its own, and no totals have, if it is a group by itself: a
@@ -61,8 +62,9 @@ class AveragedTree(Step):
             plain = Averaged()
             found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
             return replace(found, by=plain)
-        if sides_win(curator, groups, workload, share=share):
-            return measured_sides(curator, share=share)
+        grid = grid_hats_for(curator, groups, workload, share=share)
+        if grid is not None:
+            return measured_grid(curator, grid, share=share)
         queries = hats_for(curator, groups, workload, share=share)
         if queries is not None:
             found, error = measured_hats(curator, queries, share=share)

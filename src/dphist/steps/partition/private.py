@@ -79,8 +79,9 @@ class Splits(Step):
         halved: whether each group is cut in two once more, which is free, as groups are public. An estimate
             that averages loses little by a needless cut, and gains where the noise hid a difference. If there
             are then more than 0.4 groups for a bin, every bin is its own.
-        sides: whether cells of a grid that are not grouped will be measured by triangles over its sides.
-            The larger the grid, the less error these have, and the less rough it need be to group none.
+        sides: whether cells of a grid that are not grouped will be measured by pyramids over them, or by
+            triangles over its sides. The larger the grid, the less error these have, and the less rough it
+            need be to group none.
         most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
             grouped: a sixth of the share first measures the total. None asks for no total.
     """
@@ -130,10 +131,9 @@ class Splits(Step):
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
         if not self.sides:
             return self.rough[0]
-        from dphist.kernels.trees.hats_fit import sides_gain
+        from dphist.kernels.trees.pyramids import grid_gain
 
-        rows, columns = domain.shape
-        return max(round(self.rough[1] * math.pow(sides_gain(rows, columns), 1.25)), 1)
+        return max(round(self.rough[1] * math.pow(grid_gain(*domain.shape), 1.25)), 1)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""The variance of rectangles of a grid whose cells and pyramids over them are measured.
+
+Least squares is that of `hats_fit`, for the cells row by row are a line. The variance of a rectangle is that
+of its cells' own answers less the squared length of L^-1 s, where s has what of its cells is under each
+pyramid and L is the factor of their overlaps. Both parts are sums over its cells before they are squared, so
+that four corners of a table suffice: it has an entry for every corner of the grid and every pyramid.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dphist.domain.groups import Floats, Ints
+from dphist.kernels import kernel
+from dphist.kernels.trees.hat_rules import MOST_CELLS
+from dphist.kernels.trees.hats import HatShape, fitted_pyramids
+from dphist.kernels.trees.hats_fit import HatsError, hats_error, sides_gain
+
+_AT_ONCE = 1 << 12  # rectangles, whose entries are held at the same time
+
+
+@dataclass(frozen=True, eq=False)
+class PyramidsError:
+    """What least squares makes of noise of variance 1 on every answer, prepared for rectangles.
+
+    Args:
+        error: of the cells as a line.
+        own: sums of the cells' own variances, up to each corner of the grid.
+        under: L^-1 s up to each corner.
+    """
+
+    error: HatsError
+    own: Floats
+    under: Floats
+
+
+@lru_cache(maxsize=2)
+def pyramids_error(rows: int, columns: int) -> PyramidsError:
+    """Return the prepared structure: O(n) for each pyramid."""
+    error = hats_error(fitted_pyramids(rows, columns), 1.0)
+    own = _up_to_corners(error.own.reshape(1, rows, columns))[..., 0]
+    under = _up_to_corners((_dense(error.hats) * error.own).reshape(-1, rows, columns))
+    _solve_all(error.start, error.base, error.factor, under.reshape(-1, under.shape[2]))
+    return PyramidsError(error, own, under)
+
+
+def _dense(hats: HatShape) -> Floats:
+    """Return the weights of every cell in every pyramid."""
+    out = np.zeros((hats.first.size, hats.n))
+    for line, lo, weights in zip(out, hats.first, np.split(hats.weights, hats.offset[1:-1]), strict=True):
+        line[lo : lo + weights.size] = weights
+    return out
+
+
+def _up_to_corners(cells: Floats) -> Floats:
+    """Return the sums of each grid's cells above and left of every corner; the grids go last."""
+    sums = np.zeros((cells.shape[1] + 1, cells.shape[2] + 1, cells.shape[0]))
+    sums[1:, 1:] = cells.cumsum(axis=1).cumsum(axis=2).transpose(1, 2, 0)
+    return sums
+
+
+@kernel
+def _solve_all(start: Ints, base: Ints, factor: Floats, gaps: Floats) -> None:
+    """Solve with the factor every row in place."""
+    for c in range(gaps.shape[0]):
+        for h in range(gaps.shape[1]):
+            total = gaps[c, h]
+            for i in range(start[h], h):
+                total -= factor[base[h] + i] * gaps[c, i]
+            gaps[c, h] = total / factor[base[h] + h]
+
+
+def rectangle_variances(known: PyramidsError, x0: Ints, x1: Ints, y0: Ints, y1: Ints) -> Floats:
+    """Return the variance of each rectangle of rows x0 to x1 - 1 and columns y0 to y1 - 1."""
+    out = np.empty(x0.size)
+    for begin in range(0, x0.size, _AT_ONCE):
+        a, b, c, d = (end[begin : begin + _AT_ONCE] for end in (x0, x1, y0, y1))
+        own, under = (of[b, d] - of[a, d] - of[b, c] + of[a, c] for of in (known.own, known.under))
+        out[begin : begin + _AT_ONCE] = own - np.einsum("ij,ij->i", under, under)
+    return out
+
+
+def have_pyramids(rows: int, columns: int) -> bool:
+    """Return whether there are pyramids over a grid's cells."""
+    return min(rows, columns) > 1 and rows * columns <= MOST_CELLS
+
+
+@lru_cache(maxsize=8)
+def grid_gain(rows: int, columns: int) -> float:
+    """Return the standard error of a grid's mean rectangle over that by single cells.
+
+    It is that of pyramids over its cells or of triangles of its sides, whichever is less.
+    """
+    sides = sides_gain(rows, columns)
+    return min(sides, pyramids_gain(rows, columns)) if have_pyramids(rows, columns) else sides
+
+
+def pyramids_gain(rows: int, columns: int) -> float:
+    """Return the standard error of a grid's mean rectangle by pyramids, over that by single cells."""
+    shape = fitted_pyramids(rows, columns)
+    error = hats_error(shape, float(shape.whole) ** 2)
+    down, across = (_held_together(n) for n in (rows, columns))
+    under = (_dense(shape) * error.own).reshape(-1, rows, columns)
+    asked = np.einsum("pjk,ji->pik", under, down, optimize=True) @ across
+    overlaps = asked.reshape(len(under), -1) @ under.reshape(len(under), -1).T
+    _solve_all(error.start, error.base, error.factor, overlaps)
+    twice = np.ascontiguousarray(overlaps.T)
+    _solve_all(error.start, error.base, error.factor, twice)
+    alone = np.outer(np.diag(down), np.diag(across)).ravel()
+    return math.sqrt((float((alone * error.own).sum()) - float(np.trace(twice))) / float(alone.sum()))
+
+
+def _held_together(n: int) -> Floats:
+    """Return which part of all ranges of n bins holds each two of them."""
+    at = np.arange(n)
+    first, last = np.minimum.outer(at, at), np.maximum.outer(at, at)
+    return np.asarray((first + 1.0) * (n - last) / (n * (n + 1) / 2))
