@@ -22,6 +22,7 @@ from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.kernels.averaging import dyadic
+from dphist.kernels.trees import pyramids
 from dphist.kernels.trees.hats import fitted_hats
 from dphist.kernels.trees.tree import make_tree
 from dphist.methods import catalogue, rehearsal
@@ -45,8 +46,8 @@ def compiled():
 def forget():
     """Bring the process back to where nothing is compiled; what is on disk stays there."""
     rehearsal._rehearsed.clear()
-    for remembered in (make_tree, fitted_hats, dyadic._kept):  # which takes no loop to make again
-        remembered.cache_clear()
+    for remembered in (make_tree, fitted_hats, dyadic._kept, pyramids.pyramids_error, pyramids.grid_gain):
+        remembered.cache_clear()  # what is kept needs no loop again
     for loop in kernels.LOOPS:
         loop._reset_overloads()
 
@@ -107,9 +108,10 @@ def test_a_rehearsed_release_compiles_nothing_of_any_size(method):
 
 @pytest.mark.parametrize("method", ["hats", "dawa3"])
 @pytest.mark.parametrize(
-    ("shape", "queries"), [((60, 64), 40), ((60, 64), 3), ((1, 1100), 40), ((1100, 2), 40)]
+    ("shape", "queries"),
+    [((60, 64), 40), ((60, 64), 3), ((18, 21), 40), ((110, 100), 40), ((1, 1100), 40), ((1100, 2), 40)],
 )
-def test_rectangles_measured_by_triangles_of_both_sides_compile_nothing_either(method, shape, queries):
+def test_rectangles_measured_by_pyramids_or_triangles_compile_nothing_either(method, shape, queries):
     domain = Domain(tuple(Integers(1, n) for n in shape))
     plan = dphist.Plan(bins=domain, epsilon=1, method=method, workload=f"rectangles:{queries}")
     assert compiled_after_rehearsal(plan) == set()

@@ -64,12 +64,12 @@ def rehearse(
 
 
 def _with_long_sides(domain: Domain) -> list[tuple[tuple[int, ...], Workload]]:
-    """Return a grid whose sides are measured by triangles, if those of the domain may be, and queries for it.
+    """Return a grid measured by triangles or pyramids, if the domain may be, and queries for it.
 
-    Of all rectangles, triangles gain most with the whole grid. One query is for a single cell: single cells
+    Of all rectangles, both gain most with the whole grid. One query is for a single cell: single cells
     have loops of their own, as have queries that are looked up together, being many.
     """
-    if max(domain.shape) < _LONG:
+    if max(domain.shape) < _LONG and min(domain.shape) < 2:
         return []
     rows, columns = (min(n, _LONG) for n in domain.shape)
     first = np.zeros(_MOST_QUERIES, dtype=np.int64)
