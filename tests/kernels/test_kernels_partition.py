@@ -337,6 +337,14 @@ def test_window_costs_equal_the_exact_twin():
         assert deviations._slid(x, values, rank, length, stride, 0).tolist() == medians
 
 
+def test_sliding_is_compiled_for_one_cost_at_a_time():
+    x = deviations.row_of_counts(np.arange(9))
+    for grid in (1, 0):
+        deviations._slid(x, *deviations.ranks(x), 3, 1, grid)
+    asked = {(str(given[5]), str(given[6])) for given in deviations._slide.signatures}
+    assert asked == {("int64", "none"), ("none", "int64")}
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_sliding_equals_starting_afresh_over_many_distinct_counts():

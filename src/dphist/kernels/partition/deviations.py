@@ -219,7 +219,8 @@ def _slid(x: Ints, values: Ints, rank: Ranks, length: int, stride: int, grid: in
     count = np.zeros(((distinct >> 9) + 1) << 9, np.int32)
     near = np.zeros(((distinct >> 4) + 33, 2), np.int64)
     far = np.zeros(((distinct >> 9) + 2, 2), np.int64)
-    _slide(x, values, rank, length, stride, grid, cost_cap(x.size), count, near, far, out)
+    asked, half = (grid, None) if grid else (None, length // 2)
+    _slide(x, values, rank, length, stride, asked, half, cost_cap(x.size), count, near, far, out)
     return out
 
 
@@ -230,14 +231,17 @@ def _slide(
     rank: Ranks,
     length: int,
     stride: int,
-    grid: int,
+    grid: int | None,
+    half: int | None,
     cap: int,
     count: Ranks,
     near: Ints,
     far: Ints,
     out: Ints,
 ) -> None:
-    """Slide one window over the counts; grid 0 asks for the median cost.
+    """Slide one window over the counts: for the mean cost on a grid, or the median cost by half of its bins.
+
+    The other of the two is None, and what it would be needed for is not compiled.
 
     The slow twins are ``mean_cost`` and ``median_cost`` in tests/naive_partitions.py. Invariant: ``at`` is a
     rank among the distinct counts, and (c, s) are the number and the sum of the window's bins of lower rank.
@@ -250,7 +254,6 @@ def _slide(
     at = np.int64(0)
     c = np.int64(0)
     s = np.int64(0)
-    half = length // 2
     for e in range((out.size - 1) * stride + length):
         # Step 1: bin e enters and bin e - length leaves; the invariant holds for the same ``at``.
         for side in range(2):
@@ -272,7 +275,7 @@ def _slide(
         lo = e - length + 1
         if lo < 0 or lo % stride:
             continue
-        if grid > 0:
+        if grid is not None:
             # Step 2, mean: move ``at`` up, then down, to the first distinct count above q.
             q = total // length
             while at < distinct and values[at] <= q:
@@ -306,7 +309,7 @@ def _slide(
             # Step 3: the k bins above q exceed it by (total - s) - k q in all; see the module's formula.
             k = length - c
             out[lo // stride] = mean_cost((total - s) - k * q, k, total - q * length, length, grid, cap)
-        else:
+        if half is not None:
             # Step 2, median: move ``at`` up, then down, to the rank of the middle bin.
             while c + count[at] <= half:
                 if at & 15 == 0 and c + near[at >> 4, 0] <= half:
