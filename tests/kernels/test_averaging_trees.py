@@ -5,8 +5,9 @@ import pytest
 
 import naive_pruning as naive
 from dphist.errors import UsageError
-from dphist.kernels.averaging import pruned
+from dphist.kernels.averaging import contrasts, pruned
 from dphist.kernels.averaging.contrasts import averaged_contrasts
+from dphist.kernels.averaging.offsets import COUNTED, Prior
 from dphist.kernels.averaging.pruned import averaged_totals
 from dphist.kernels.trees import tree as trees
 
@@ -176,8 +177,6 @@ def test_a_tree_without_measurements_says_nothing():
 
 
 def test_the_prior_of_many_bins_is_learnt_from_blocks_of_them(monkeypatch):
-    from dphist.kernels.averaging import contrasts
-
     rng = np.random.default_rng(8)
     block = np.where(np.arange(64) < 20, 200.0, 0.0) + rng.normal(0, 3, 64)
     whole = np.full(10, 9.0)
@@ -191,6 +190,21 @@ def test_the_prior_of_many_bins_is_learnt_from_blocks_of_them(monkeypatch):
     assert np.abs(four.mixture - one.mixture)[:6].max() < 0.1
     assert np.allclose(four.mixture.sum(axis=1), 1.0)
     assert (four.mixture[7:] == four.mixture[-1]).all()  # nothing is learnt of nodes larger than a block
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 77, 1000])
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_pairs_of_many_bins_are_worked_out_again_to_the_same_numbers(monkeypatch, n, shift):
+    draw = np.random.default_rng(n + shift)
+    sums, scales = (np.concatenate(([0.0], np.cumsum(counts(draw, n) + draw.normal(0, 4, n)))) for _ in "ab")
+    whole, (edges,) = contrasts.contrast_variances(n, [shift], lambda lo, hi: (hi - lo) * 16.0)
+    prior, found = Prior.first(whole.size), []
+    for many in (1 << 17, 0):
+        monkeypatch.setattr(contrasts, "_MANY", many)
+        counted = np.zeros((whole.size, COUNTED))
+        made = contrasts._averaged_tree(sums, scales, shift, whole, edges, prior, counted)
+        found.append((made.tobytes(), counted.tobytes()))
+    assert found[0] == found[1]
 
 
 def test_many_bins_gain_by_averaging_too():

@@ -579,6 +579,21 @@ def test_hats_are_the_same_in_small_blocks(monkeypatch, queries):
     assert all(map(np.array_equal, made(), at_once))
 
 
+@pytest.mark.parametrize("queries", CLOSED)
+def test_few_ranges_have_the_variances_that_they_have_among_many(monkeypatch, queries):
+    """Sums up to the ends of these ranges are those of all bins, and so is all that follows."""
+    draw = np.random.default_rng(4)
+    lo = draw.integers(0, 3000, 60)
+    hi = np.minimum(lo + 1 + (draw.integers(0, 3000, 60) >> draw.integers(0, 12, 60)), 3000)
+    found = []
+    for most in (0, 1000):
+        monkeypatch.setattr(hats_fit, "_BINS_PER_RANGE", most)
+        error = hats_fit.hats_error(hat.fitted_hats(3000, queries), 2.0)
+        found.append(hats_fit.hats_range_variances(error, lo, hi).tobytes())
+        assert ("sums" in vars(error)) == (most > 0)  # which take memory for each bin
+    assert found[0] == found[1]
+
+
 def test_a_tampered_weight_shows_in_the_bound():
     hats = hat.fitted_hats(100, "all-ranges")
     weights = hats.weights.copy()

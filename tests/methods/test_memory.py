@@ -131,12 +131,14 @@ MEASURE = """
 """
 
 
-def bytes_per_cell(method, workload):
-    """Return the peak of all arrays of one run over a grid; a process takes a few bytes more."""
+def bytes_per_cell(method, workload, cells=None):
+    """Return the peak of all arrays of one run, over a grid at first; a process takes a few bytes more."""
     import tracemalloc
 
-    cells = np.where(np.arange(1 << 18) % 4096 < 1000, np.arange(1 << 18) * 7919 % 9, 0).reshape(512, 512)
-    dphist.simulate(cells[:64, :64], epsilon=1, method=method, workload=workload((64, 64)))  # compiles
+    if cells is None:
+        cells = np.where(np.arange(1 << 18) % 4096 < 1000, np.arange(1 << 18) * 7919 % 9, 0).reshape(512, 512)
+    some = cells[:64, :64] if cells.ndim == 2 else cells[:4096]
+    dphist.simulate(some, epsilon=1, method=method, workload=workload(some.shape))  # compiles
     queries = workload(cells.shape)
     tracemalloc.start()
     try:
@@ -166,6 +168,14 @@ def test_dawa3_takes_few_bytes_a_cell_for_small_and_large_rectangles(longest):
         return Rectangles(shape, first[0], last[0], first[1], last[1])
 
     assert bytes_per_cell("dawa3", rectangles) < 146  # the values that are returned among them
+
+
+@pytest.mark.parametrize("workload", ["points", "ranges", "prefixes", "random:300"])
+def test_dawa3_takes_few_bytes_a_bin_of_a_line_that_it_does_not_group(workload):
+    bins = np.arange(1 << 20) * 7919 % 3001
+    assert (
+        bytes_per_cell("dawa3", lambda shape: workload, bins) < 148
+    )  # the values that are returned among them
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,14 @@ _SAMPLE = 8  # nodes of one height and tree whose variances are worked out; thos
 _ONLY = -1.0  # marks a node with one child, instead of a probability
 
 
+class Spread(NamedTuple):
+    """The variances of the contrasts of some trees, see `contrast_variances`."""
+
+    shifts: tuple[int, ...]
+    whole: Floats
+    edges: Floats
+
+
 def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> Floats:
     """Return non-negative bins: O(n) for each tree, besides a few hundred variances.
 
@@ -54,25 +63,43 @@ def averaged_contrasts(x: Floats, variances: Callable[[Ints, Ints], Floats]) -> 
         x: the bins by least squares.
         variances: of the sums of x over the bins lo[i] to hi[i] - 1, for arrays lo and hi.
     """
-    if x.ndim != 1 or not x.size or not np.isfinite(x).all():
-        raise UsageError("averaging needs finite estimates of one bin or more.")
-    n = x.size
+    _check(x)
+    return averaged_by(x, spread_of(x.size, variances))
+
+
+def spread_of(n: int, variances: Callable[[Ints, Ints], Floats]) -> Spread:
+    """Return the variances of the contrasts of all trees over n bins."""
     span = 1 << (n - 1).bit_length()
+    shifts = tuple(round(span * (i * GOLDEN % 1.0)) for i in range(sum(_trees(n))))
+    return Spread(shifts, *contrast_variances(n, shifts, variances))
+
+
+def averaged_by(x: Floats, spread: Spread) -> Floats:
+    """Return non-negative bins; what the variances were worked out from is not needed any more."""
+    _check(x)
+    n = x.size
     learning, averaged = _trees(n)
-    shifts = [round(span * (i * GOLDEN % 1.0)) for i in range(learning + averaged)]
-    whole, edges = contrast_variances(n, shifts, variances)
     sums = _prefix_sums(x)
-    prior = Prior.first(span.bit_length() + 1) if learning else _from_blocks(x, whole)
-    scales, total = sums, np.zeros(n)
-    for i, shift in enumerate(shifts):
+    prior = Prior.first(spread.whole.size) if learning else _from_blocks(x, spread.whole)
+    scales, total = sums, np.zeros(0)
+    for i, shift in enumerate(spread.shifts):
         counted = np.zeros((prior.empty.size if i < learning else 0, COUNTED))
-        made = _averaged_tree(sums, scales, shift, whole, edges[i], prior, counted)
+        made = _averaged_tree(sums, scales, shift, spread.whole, spread.edges[i], prior, counted)
         if i < learning:
             prior = Prior.learnt(counted)
-        else:
+        scales = _prefix_sums(made) if i + 1 < len(spread.shifts) else scales
+        if i == learning:
+            total = made
+        elif i > learning:
             total += made
-        scales = _prefix_sums(made)
-    return total / averaged
+    total += 0.0  # which is 0 where it was -0
+    total /= averaged
+    return total
+
+
+def _check(x: Floats) -> None:
+    if x.ndim != 1 or not x.size or not np.isfinite(x).all():
+        raise UsageError("averaging needs finite estimates of one bin or more.")
 
 
 def _trees(n: int) -> tuple[int, int]:
@@ -163,11 +190,13 @@ def _averaged_tree(
     """Return the mean of every bin over the prunings of one tree; see `_tree`."""
     n, heights = sums.size - 1, np.arange(1, whole.size)
     nodes = ((n - 1 + shift) >> heights) - (shift >> heights) + 1
-    begin = np.concatenate(([0, 0], np.cumsum(nodes)))
+    rows = np.where((heights == 1) & (n > _MANY), 0, nodes)
+    begin = np.concatenate(([0, 0], np.cumsum(rows)))
     inside = np.diff(sums)
     _tree(
-        sums, scales, shift, whole, edges, prior.empty, prior.mixture, begin, np.empty((begin[-1], KEPT)),
-        np.zeros(n), np.zeros(n), inside, np.empty((2, PARTS)), counted,
+        sums, scales, shift, whole, edges, prior.empty, prior.mixture, np.append(n, nodes), begin,
+        np.empty((begin[-1] // 2, KEPT)), np.empty((begin[-1] - begin[-1] // 2 + 1, KEPT)),
+        np.empty(nodes[0]), np.empty(nodes[0]), inside, np.empty((2, PARTS)), counted,
     )  # fmt: skip
     return inside
 
@@ -181,8 +210,10 @@ def _tree(
     edges: Floats,
     empty: Floats,
     mixture: Floats,
+    nodes: Ints,
     begin: Ints,
     kept: Floats,
+    more: Floats,
     even: Floats,
     any_way: Floats,
     inside: Floats,
@@ -196,8 +227,13 @@ def _tree(
         scales: of an earlier result, up to each bin; the prior's standard deviations are relative to it.
         whole: the variance of a whole node's contrast, for each height.
         edges: of the first and the last node of each height.
-        begin: where in ``kept`` the nodes of each height are; bins are not.
-        even, any_way: zeros, for the log evidence of a uniform node, and of one of which nothing is known.
+        nodes: how many each height has, bins first.
+        begin: in which rows of what is kept the nodes of each height are; bins are not. If nodes of two bins
+            are not, either, what the way down needs of them is worked out there again, in the last row.
+        kept: room for the first half of these rows; in two pieces they take memory that is free already.
+        more: room for the others.
+        even, any_way: room for the log evidence of a uniform node, and of one of which nothing is known, for
+            every node of two bins; those of bins are 0.
         parts: room for the exponents and the probabilities of the mixture's parts.
         counted: what `Prior.learnt` learns from is added to this, or to nothing if it is empty.
 
@@ -205,54 +241,94 @@ def _tree(
     """
     n, heights = sums.size - 1, whole.size
     exponent, posterior = parts[0], parts[1]
-    below = n
     for h in range(1, heights):
-        first, nodes = shift >> h, begin[h + 1] - begin[h]
+        first, below = shift >> h, nodes[h - 1]
         divided, one_side = np.log(1.0 - 2.0 * empty[h]), np.log(empty[h])
-        for j in range(nodes):
-            own = kept[begin[h] + j]
+        for j in range(nodes[h]):
+            row = begin[h] + j if begin[h] < begin[h + 1] else begin[heights]
+            own = kept[row] if row < len(kept) else more[row - len(kept)]
             left = 2 * (first + j) - (shift >> (h - 1))
             right = left + 1
             if left < 0 or right >= below:
                 only = right if left < 0 else left
-                even[j] = even[only]
-                any_way[j] = any_way[only]
+                even[j] = even[only] if h > 1 else 0.0
+                any_way[j] = any_way[only] if h > 1 else 0.0
                 inside[j] = inside[only]
                 own[RIGHT] = _ONLY
                 continue
             offset, part, scale, drift, v = _contrast(sums, scales, shift, whole, edges, h, first + j)
-            one = offset + part * scale
-            two = scale - one
-            density = mixed(mixture[h], offset, v, one, v, two, v, scale, drift, exponent, posterior)
-            keep(posterior, v, scale, drift, own)
-            emptied = one_side - 0.5 * np.log(v)
-            either = decided(
-                divided + density + any_way[left] + any_way[right],
-                emptied - 0.5 * one * one / v + even[left] + any_way[right],
-                emptied - 0.5 * two * two / v + any_way[left] + even[right],
-                own,
-            )
+            evens, any_ways = (0.0, 0.0), (0.0, 0.0)
+            if h > 1:
+                evens, any_ways = (even[left], even[right]), (any_way[left], any_way[right])
+            either = _divided(
+                offset, part, scale, drift, v, divided, one_side, mixture[h], evens, any_ways, exponent,
+                posterior, own,
+            )  # fmt: skip
             low, high = max(((first + j) << h) - shift, 0), min(((first + j + 1) << h) - shift, n)
             inside[j] = _from_inside(own, sums[high] - sums[low], offset, part, inside[left], inside[right])
-            even[j] = even[left] + even[right] - 0.5 * (offset * offset / v + np.log(v))
+            even[j] = evens[0] + evens[1] - 0.5 * (offset * offset / v + np.log(v))
             any_way[j] = either
             if counted.size:
                 count(own, posterior, counted[h])
-        below = nodes
     # Down: the means of the totals, from the last node of a height to the first.
     inside[0] = max(inside[0], 0.0)
     for h in range(heights - 1, 0, -1):
-        first = shift >> h
-        for j in range(begin[h + 1] - begin[h] - 1, -1, -1):
+        first, again = shift >> h, begin[h] == begin[h + 1]
+        divided, one_side = np.log(1.0 - 2.0 * empty[h]), np.log(empty[h])
+        for j in range(nodes[h] - 1, -1, -1):
             total = inside[j]
-            own = kept[begin[h] + j]
+            row = begin[heights] if again else begin[h] + j
+            own = kept[row] if row < len(kept) else more[row - len(kept)]
             left = 2 * (first + j) - (shift >> (h - 1))
-            if own[RIGHT] == _ONLY:
+            if left < 0 or left + 1 >= nodes[h - 1]:
                 inside[max(left, 0)] = total
                 continue
-            offset, part, _, _, _ = _contrast(sums, scales, shift, whole, edges, h, first + j)
+            offset, part, scale, drift, v = _contrast(sums, scales, shift, whole, edges, h, first + j)
+            if again:
+                _divided(
+                    offset, part, scale, drift, v, divided, one_side, mixture[h], (0.0, 0.0), (0.0, 0.0),
+                    exponent, posterior, own,
+                )  # fmt: skip
             inside[left] = expected(own, offset, part, total)
             inside[left + 1] = total - inside[left]
+
+
+@subkernel
+def _divided(
+    offset: float,
+    part: float,
+    scale: float,
+    drift: float,
+    v: float,
+    divided: float,
+    one_side: float,
+    mixture: Floats,
+    even: tuple[float, float],
+    any_way: tuple[float, float],
+    exponent: Floats,
+    posterior: Floats,
+    own: Floats,
+) -> float:
+    """Return the log evidence of a node, and write what is kept of it.
+
+    Args:
+        divided: how likely it is that neither child is empty, as a logarithm.
+        one_side: the same of one child.
+        even, any_way: the log evidence of the left and the right child.
+    """
+    one = offset + part * scale
+    two = scale - one
+    density = mixed(mixture, offset, v, one, v, two, v, scale, drift, exponent, posterior)
+    keep(posterior, v, scale, drift, own)
+    emptied = one_side - 0.5 * np.log(v)
+    return float(
+        decided(
+            divided + density + any_way[0] + any_way[1],
+            emptied - 0.5 * one * one / v + even[0] + any_way[1],
+            emptied - 0.5 * two * two / v + any_way[0] + even[1],
+            own,
+        )
+    )
 
 
 @subkernel

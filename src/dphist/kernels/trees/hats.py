@@ -228,6 +228,8 @@ def column_sums(hats: HatShape) -> Ints:
     """Return the sum of |weights| of each bin over all queries, added up from the weights themselves."""
     sums = np.abs(hats.bins)
     _add_columns(hats.first, hats.offset, hats.weights, sums)
+    if (sums == sums[0]).all():  # as it should be: nothing large is kept
+        return np.broadcast_to(sums[:1].copy(), sums.shape)
     return frozen(sums)
 
 

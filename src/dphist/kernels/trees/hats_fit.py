@@ -18,10 +18,18 @@ from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
 from dphist.kernels.trees.hats import HatShape, Weights, sides_of
-from dphist.kernels.trees.hats_ranges import Segments, make_segments, range_variances, running_sums
+from dphist.kernels.trees.hats_ranges import (
+    Segments,
+    Sums,
+    make_segments,
+    make_sums,
+    range_variances,
+    running_sums,
+)
 from dphist.kernels.trees.variances import Queries, closed_form, query_count, range_ends
 
 _FEW = 32  # ranges, up to which one solution each is quicker than sweeps for all
+_BINS_PER_RANGE = 64  # with more, sums are made up to the ends of the ranges alone, and not kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +65,12 @@ class HatsError:
     @cached_property
     def segments(self) -> Segments:
         """What the variances of many ranges are read from."""
-        return make_segments(self.hats, self.own, self.base, self.factor)
+        return make_segments(self.hats, self.base, self.factor)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """The sums over the first bins of each segment."""
+        return make_sums(self.segments, self.hats, self.own, np.arange(self.hats.n + 1))
 
 
 def hats_error(hats: HatShape, variance: ArrayLike) -> HatsError:
@@ -199,7 +212,12 @@ def hats_range_variances(error: HatsError, lo: ArrayLike, hi: ArrayLike) -> Floa
         raise UsageError(f"ranges need as many begins as ends, rising, within the {hats.n} bins.")
     if a.size > _FEW:
         out, some = np.zeros(a.size), np.flatnonzero(a < b)
-        out[some] = range_variances(error.segments, a[some], b[some])
+        a, b, known = a[some], b[some], error.segments
+        if a.size * _BINS_PER_RANGE < hats.n:
+            sums = make_sums(known, hats, error.own, np.unique(np.concatenate((known.edge, a, b))))
+        else:
+            sums = error.sums
+        out[some] = range_variances(known, sums, a, b)
         return out
     return np.array([_one_range(error, x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
 

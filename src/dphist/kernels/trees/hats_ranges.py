@@ -26,8 +26,6 @@ class Segments(NamedTuple):
         edge: where each segment begins and, last, the number of bins.
         over: the hats over each segment, rising, then -1; the other arrays have zeros there.
         ends: of each hat the bin after its last; then, of each, its first bin.
-        sums: of the first 0, 1, ... bins of each segment, one segment after the other: the sums of weight
-            times own variance under each of its hats, and then of the own variances alone.
         covariance: of y, for the hats over each segment.
         links: how the best guess of a hat's y is made of those over its last segment that end later; then,
             of those over its first segment that begin earlier.
@@ -36,16 +34,27 @@ class Segments(NamedTuple):
     edge: Ints
     over: Ints
     ends: Ints
-    sums: Floats
     covariance: Floats
     links: Floats
 
 
-def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Segments:
+class Sums(NamedTuple):
+    """Sums over the first bins of each segment, up to some places of it.
+
+    Args:
+        places: rising, the ends of all segments among them.
+        sums: one segment after the other, up to each of its places: the sums of weight times own variance
+            under each of its hats, and then of the own variances alone.
+    """
+
+    places: Ints
+    sums: Floats
+
+
+def make_segments(hats: HatShape, base: Ints, factor: Floats) -> Segments:
     """Return the segments: O(levels^3) for each hat, and O(n) for each level.
 
     Args:
-        own: the variance of each bin from its own query alone.
         base: where the row of each hat would begin in ``factor``, did it begin with the first hat.
     """
     first, last = hats.first, hats.first + np.diff(hats.offset)
@@ -54,43 +63,83 @@ def make_segments(hats: HatShape, own: Floats, base: Ints, factor: Floats) -> Se
     count = np.cumsum(np.bincount(begin, minlength=edge.size) - np.bincount(end, minlength=edge.size))
     most = int(count.max())
     over = _list_hats(begin, end, edge.size - 1, most)
-    sums = _sum_up(hats, edge, over, own)
     inverse = np.empty(factor.size)
     _invert(over, end - 1, base, factor, inverse, np.empty(most))
     covariance = _gather(over, base, inverse)
-    links = (
-        _link(over[end - 1], covariance, end - 1, np.arange(0, -base.size, -1)),
-        _link(over[begin], covariance, begin, np.lexsort((last, first)).argsort()),
-    )
-    return Segments(edge, over, np.stack((last, first)), sums, covariance, np.stack(links))
+    del inverse
+    links = np.empty((2, base.size, most))
+    _link(over, covariance, end - 1, np.arange(0, -base.size, -1), links[0])
+    _link(over, covariance, begin, np.lexsort((last, first)).argsort(), links[1])
+    return Segments(edge, over, np.stack((last, first)), covariance, links)
 
 
-def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
+def make_sums(known: Segments, hats: HatShape, own: Floats, places: Ints) -> Sums:
+    """Return the sums up to some places, or to all: O(n) for each level, and their memory for each place.
+
+    Args:
+        own: the variance of each bin from its own query alone.
+        places: rising, the ends of all segments among them.
+    """
+    edge, over = known.edge, known.over
+    skipped, step = hats.offset[:-1] - hats.first, over.shape[1] + 1
+    if places.size > hats.n:  # every place is passed on the way to the end of its segment
+        segment, width, passed = np.arange(edge.size - 1), np.diff(edge), step
+        row = edge[:-1] + segment
+    else:
+        segment, passed = np.searchsorted(edge, places[1:]) - 1, 0
+        row, width = np.arange(1, places.size) + segment, places[1:] - edge[segment]
+    sums = np.zeros((places.size + edge.size - 1, step))
+    ones, out = frozen(np.ones(int(width.max()), np.int32)), sums.ravel()
+    for some in _blocks(segment.size):
+        these, widths, at = segment[some], width[some], row[some] * step
+        none = frozen(np.zeros(these.size, np.int64))
+        running_sums(frozen(edge[these]), none, widths, ones, own, at + step - 1, passed, out)
+        r, x = np.nonzero(over[these] >= 0)
+        begin, hat = edge[these[r]], over[these[r], x]
+        where = frozen(skipped[hat] + begin)
+        running_sums(frozen(begin), where, widths[r], hats.weights, own, at[r] + x, passed, out)
+    return Sums(places, sums)
+
+
+def range_variances(known: Segments, known_sums: Sums, lo: Ints, hi: Ints) -> Floats:
     """Return the variance of each range of bins [lo, hi), none empty: O(levels^2) for each, and the sweeps.
 
     A range is cut before that of its segments whose number has the most trailing zeros. Ranges for which
     these are as many share their sweeps: O(levels^2) for every segment between a cut and the ranges' ends.
+
+    Args:
+        known_sums: all begins and ends are among their places.
     """
-    of_bin = np.repeat(np.arange(known.edge.size - 1), np.diff(known.edge))
+    (places, sums), edge, ends = known_sums, known.edge, known.ends
+    if places.size <= edge[-1]:  # bins between two places are as one
+        edge, ends, lo, hi = (np.searchsorted(places, at) for at in (edge, ends, lo, hi))
+    of_bin = np.repeat(np.arange(edge.size - 1), np.diff(edge))
     first, last = of_bin[lo], of_bin[hi - 1]
     bits = np.frexp((first ^ last).astype(np.float64))[1]  # up to the highest in which they differ
     segments, most = known.over.shape
-    state, out = np.zeros((segments, most + 1, most + 1)), np.empty(lo.size)
+    out = np.empty(lo.size)
     for b in np.unique(bits).tolist():
         these = np.flatnonzero(bits == b)
         a, z, s, t = (x[these] for x in (lo, hi, first, last))
         if b == 0:
             found = np.empty(s.size)
-            _inside(s, a + s, z + s, known.sums, known.covariance, found)
+            _inside(s, a + s, z + s, sums, known.covariance, found)
             out[these] = found
         else:
+            place = np.zeros(
+                segments, np.int64
+            )  # of its state; segments that nobody asks for share the first
+            place[s] = place[t] = 1
+            asked = np.flatnonzero(place)
+            place[asked] = np.arange(1, asked.size + 1)
+            state = np.zeros((asked.size + 1, most + 1, most + 1))
             _sweep_all(
-                known.edge, known.over, known.ends, known.sums, known.covariance, known.links, s, t,
+                edge, known.over, ends, sums, known.covariance, known.links, s, t,
                 t >> b - 1 << b - 1, np.arange(segments), np.arange(segments), np.empty((2, most), np.int64),
-                np.empty((most, most)), np.empty((most + 1, most + 1)), state,
+                np.empty((most, most)), np.empty((most + 1, most + 1)), place, state,
             )  # fmt: skip
             row, parts = np.full(of_bin.size, -1), np.empty((min(2 * a.size, of_bin.size), most + 1))
-            _list_parts(known.edge, known.sums, known.covariance, state, s, t, a, z, row, parts)
+            _list_parts(edge, sums, known.covariance, place, state, s, t, a, z, row, parts)
             found = np.empty(a.size)
             _join(parts, row[a], row[z - 1], found)
             out[these] = found
@@ -99,27 +148,18 @@ def range_variances(known: Segments, lo: Ints, hi: Ints) -> Floats:
 
 def _list_hats(begin: Ints, end: Ints, segments: int, most: int) -> Ints:
     """Return the hats over each segment, rising, then -1."""
-    width = end - begin
-    hat = np.repeat(np.arange(begin.size), width)
-    segment = np.arange(hat.size) + np.repeat(begin - (np.cumsum(width) - width), width)
-    order = np.argsort(segment, kind="stable")
-    segment, many = segment[order], np.bincount(segment, minlength=segments)
     over = np.full((segments, most), -1)
-    over[segment, np.arange(hat.size) - (np.cumsum(many) - many)[segment]] = hat[order]
+    for some in _blocks(segments):
+        these = np.flatnonzero((begin < some.stop) & (end > some.start))
+        first = np.maximum(begin[these], some.start)
+        width = np.minimum(end[these], some.stop) - first
+        hat = np.repeat(these, width)
+        segment = np.arange(hat.size) + np.repeat(first - (np.cumsum(width) - width), width)
+        order = np.argsort(segment, kind="stable")
+        segment, many = segment[order], np.bincount(segment - some.start, minlength=some.stop - some.start)
+        before = (np.cumsum(many) - many)[segment - some.start]
+        over[segment, np.arange(hat.size) - before] = hat[order]
     return over
-
-
-def _sum_up(hats: HatShape, edge: Ints, over: Ints, own: Floats) -> Floats:
-    """Return ``Segments.sums``."""
-    width, most = np.diff(edge), over.shape[1]
-    sums = np.zeros((hats.n + edge.size, most + 1))
-    out, at = sums.ravel(), (edge[:-1] + np.arange(width.size)) * (most + 1)
-    ones, none = np.ones(width.max(), np.int32), np.zeros(width.size, np.int64)
-    running_sums(frozen(edge[:-1]), frozen(none), width, frozen(ones), own, at + most, most + 1, out)
-    s, x = np.nonzero(over >= 0)
-    begin, where = edge[s], (hats.offset[:-1] - hats.first)[over[s, x]] + edge[s]
-    running_sums(frozen(begin), frozen(where), width[s], hats.weights, own, at[s] + x, most + 1, out)
-    return sums
 
 
 @kernel
@@ -187,20 +227,19 @@ def _blocks(n: int) -> list[slice]:
     return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
 
 
-def _link(near: Ints, covariance: Floats, at: Ints, rank: Ints) -> Floats:
-    """Return every hat's links to those of a lower rank among the hats ``near``, over the segment ``at``.
+def _link(over: Ints, covariance: Floats, at: Ints, rank: Ints, links: Floats) -> None:
+    """Write every hat's links to those of a lower rank among the hats over the segment ``at``.
 
     Of each hat these come first, then the hat itself, then what is left: so many rows and columns of the
     Cholesky factor as it needs are those of its own covariance, and the others are not looked at.
     """
-    links = np.empty(near.shape)
-    lower = (near >= 0) & (rank[near] < rank[:, np.newaxis])
-    itself = near == np.arange(at.size)[:, np.newaxis]
-    slots, below = np.argsort(2 - 2 * lower - itself, axis=1, kind="stable"), lower.sum(axis=1)
     for some in _blocks(at.size):
-        found = _solved(covariance[at[some]], slots[some].T, below[some])
-        np.put_along_axis(links[some], slots[some], found.T, axis=1)
-    return links
+        near = over[at[some]]
+        lower = (near >= 0) & (rank[near] < rank[some, np.newaxis])
+        itself = near == np.arange(some.start, some.stop)[:, np.newaxis]
+        slots = np.argsort(2 - 2 * lower - itself, axis=1, kind="stable")
+        found = _solved(covariance[at[some]], slots.T, lower.sum(axis=1))
+        np.put_along_axis(links[some], slots, found.T, axis=1)
 
 
 def _solved(covariance: Floats, slot: Ints, k: Ints) -> Floats:
@@ -258,6 +297,7 @@ def _inside(segment: Ints, begin: Ints, end: Ints, sums: Floats, covariance: Flo
 @subkernel
 def _extend(
     s: int,
+    place: int,
     begin: int,
     end: int,
     sums: Floats,
@@ -269,16 +309,16 @@ def _extend(
     """Write the last row of a segment's state once a part of it, given as rows of ``sums``, has joined."""
     most = covariance.shape[1]
     for e in range(most + 1):
-        out[row, e] = state[s, most, e]
+        out[row, e] = state[place, most, e]
     variance = sums[end, most] - sums[begin, most]
     for x in range(most):
         weight = sums[end, x] - sums[begin, x]
-        taken = weight * covariance[s, x, x] + 2.0 * state[s, x, 0]
+        taken = weight * covariance[s, x, x] + 2.0 * state[place, x, 0]
         for y in range(x):
             taken += 2.0 * (sums[end, y] - sums[begin, y]) * covariance[s, x, y]
         variance -= weight * taken
         for e in range(1, most + 1):
-            out[row, e] += weight * state[s, x, e]
+            out[row, e] += weight * state[place, x, e]
     out[row, 0] += variance
 
 
@@ -298,6 +338,7 @@ def _sweep_all(
     hats: Ints,
     root: Floats,
     rows: Floats,
+    place: Ints,
     state: Floats,
 ) -> None:
     """Sweep both sides of every cut as far as a range reaches; no segment is beside two cuts.
@@ -306,6 +347,7 @@ def _sweep_all(
         low: the numbers of the segments, which become the first that is to be reached from each cut.
         high: the numbers of the segments, which become the last that is to be reached from each cut.
         hats, root, rows: room for what a sweep needs; what it holds does not matter.
+        place: where the state of each segment is written; what nobody asks for is written over.
     """
     for r in range(first.size):
         low[cut[r]] = min(low[cut[r]], first[r])
@@ -316,8 +358,9 @@ def _sweep_all(
                 _begin(edge[c], over[c], ends[1], covariance[c], hats, root, rows)
                 stop = high[c] if side else low[c]
                 _sweep(
-                    edge, over, ends[side], sums, covariance, links[side], side, c, stop, hats[0], rows, state
-                )
+                    edge, over, ends[side], sums, covariance, links[side], side, c, stop, hats[0], rows,
+                    place, state,
+                )  # fmt: skip
 
 
 @subkernel
@@ -333,23 +376,25 @@ def _sweep(
     stop: int,
     before: Ints,
     rows: Floats,
+    place: Ints,
     state: Floats,
 ) -> None:
     """Write the states of all segments between a cut and ``stop``; the last row is what is reached."""
     most = over.shape[1]
     s = cut - 1 + side
     while True:
-        _enter(side, edge[s + 1 - side], over[s], ends, links, before, rows, state[s])
+        own = state[place[s]]
+        _enter(side, edge[s + 1 - side], over[s], ends, links, before, rows, own)
         for e in range(most + 1):
-            state[s, most, e] = rows[most, e]
+            own[most, e] = rows[most, e]
         if s == stop:
             return
         begin, end = edge[s] + s, edge[s + 1] + s
-        _extend(s, begin, end, sums, covariance, state, rows, most)
+        _extend(s, place[s], begin, end, sums, covariance, state, rows, most)
         for x in range(most):
             before[x] = over[s, x]
             for e in range(most + 1):
-                rows[x, e] = state[s, x, e]
+                rows[x, e] = own[x, e]
             for y in range(most):
                 rows[x, 0] += (sums[end, y] - sums[begin, y]) * covariance[s, x, y]
         s += 2 * side - 1
@@ -411,6 +456,7 @@ def _list_parts(
     edge: Ints,
     sums: Floats,
     covariance: Floats,
+    place: Ints,
     state: Floats,
     first: Ints,
     last: Ints,
@@ -425,12 +471,12 @@ def _list_parts(
         if row[lo[r]] < 0:
             row[lo[r]] = k
             s = first[r]
-            _extend(s, lo[r] + s, edge[s + 1] + s, sums, covariance, state, parts, k)
+            _extend(s, place[s], lo[r] + s, edge[s + 1] + s, sums, covariance, state, parts, k)
             k += 1
         if row[hi[r] - 1] < 0:
             row[hi[r] - 1] = k
             s = last[r]
-            _extend(s, edge[s] + s, hi[r] + s, sums, covariance, state, parts, k)
+            _extend(s, place[s], edge[s] + s, hi[r] + s, sums, covariance, state, parts, k)
             k += 1
 
 

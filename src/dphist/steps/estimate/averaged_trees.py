@@ -15,6 +15,7 @@ from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
 from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.trees import (
+    fitted_hats,
     fitted_tree,
     grid_hats_for,
     hats_for,
@@ -54,7 +55,7 @@ class AveragedTree(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        from dphist.kernels.averaging.contrasts import averaged_contrasts
+        from dphist.kernels.averaging.contrasts import averaged_by, spread_of
         from dphist.kernels.averaging.pruned import averaged, gathered
         from dphist.kernels.trees import hats_fit, tuning
 
@@ -67,8 +68,12 @@ class AveragedTree(Step):
             return measured_grid(curator, grid, share=share)
         queries = hats_for(curator, groups, workload, share=share)
         if queries is not None:
-            found, error = measured_hats(curator, queries, share=share)
-            values = averaged_contrasts(found.values, partial(hats_fit.hats_range_variances, error))
+            answers, error = measured_hats(curator, queries, share=share)
+            # What a copy works out is not kept: averages of very many bins need the memory.
+            spread = spread_of(groups.n, partial(hats_fit.hats_range_variances, replace(error)))
+            found = fitted_hats(queries, answers, error)
+            del answers, error
+            values = averaged_by(found.values, spread)
             return replace(found, values=values, measured=found.values)
         tree, pruned = _cut_off(groups)
         noisy = tree_totals(  # nobody keeps the weights

@@ -147,7 +147,7 @@ class Hats(Step):
         if queries is None:
             tree = WorkloadTree(weights="tuned")
             return replace(tree(curator, rough, groups, workload, share=share), by=tree)
-        return measured_hats(curator, queries, share=share)[0]
+        return fitted_hats(queries, *measured_hats(curator, queries, share=share))
 
 
 def hats_for(curator: Curator, groups: Groups, workload: Workload, *, share: Fraction) -> str | None:
@@ -164,16 +164,22 @@ def hats_for(curator: Curator, groups: Groups, workload: Workload, *, share: Fra
     return queries
 
 
-def measured_hats(curator: Curator, queries: str, *, share: Fraction) -> tuple[Estimated, HatsError]:
-    """Return what bins and triangles say of every bin, and the law of its noise."""
+def measured_hats(curator: Curator, queries: str, *, share: Fraction) -> tuple[Noisy, HatsError]:
+    """Return noisy answers of bins and triangles, and the law of their noise."""
     from dphist.kernels.trees import hats, hats_fit
     from dphist.privacy import queries as private
 
     n = curator.domain.n
     noisy = curator.measure_linear(private.Hats(n, queries), share=share)
-    scale = float(np.max(noisy.scale))
-    error = hats_fit.hats_error(hats.fitted_hats(n, queries), variance(scale))
-    return Estimated(hats_fit.solve_hats(error, noisy.values), HatTotals(n, queries, scale)), error
+    return noisy, hats_fit.hats_error(hats.fitted_hats(n, queries), variance(float(np.max(noisy.scale))))
+
+
+def fitted_hats(queries: str, noisy: Noisy, error: HatsError) -> Estimated:
+    """Return what noisy answers of bins and triangles say of every bin."""
+    from dphist.kernels.trees import hats_fit
+
+    model = HatTotals(error.hats.n, queries, float(np.max(noisy.scale)))
+    return Estimated(hats_fit.solve_hats(error, noisy.values), model)
 
 
 def grid_hats_for(curator: Curator, groups: Groups, workload: Workload, *, share: Fraction) -> str | None:
