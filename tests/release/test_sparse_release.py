@@ -65,6 +65,8 @@ def test_quantiles_name_bins_exactly(ranges, listed):
         listed.quantile(0.5)
     with pytest.raises(UsageError, match="median"):
         ranges.mean()
+    with pytest.raises(UsageError, match="sums and total"):
+        ranges.cdf(WIDE.axis.name(4))
 
 
 def test_files_keep_every_number(tmp_path, ranges, listed):

@@ -271,6 +271,15 @@ class SparseRelease:
         """
         raise UsageError("a release of very many bins has no mean; ask for quantile(0.5), the median.")
 
+    def cdf(self, x: Any = None, *, level: float = 0.95) -> NoReturn:
+        """Refuse: sums have intervals here, shares of records have none.
+
+        >>> ports.cdf(443)
+        Traceback (most recent call last):
+        dphist.errors.UsageError: a release of very many bins has no shares; ask for sums and total().
+        """
+        raise UsageError("a release of very many bins has no shares; ask for sums and total().")
+
     # ---- what has a number for every bin -------------------------------------------------------------
 
     def values(self) -> Floats:
