@@ -510,3 +510,18 @@ def test_so_few_bins_that_a_long_run_is_no_longer_than_a_bin_still_have_interval
         release = pipeline.run(door, dphist.workload.Points(n))
         assert np.isfinite(release.intervals()[0]).all()
         assert math.isfinite(release.total().low)
+
+
+def test_distances_are_measured_from_what_the_intervals_of_averaged_values_are_about():
+    n = 1024
+    x = np.random.default_rng(2).poisson(np.repeat([3, 40, 9, 300], n // 4))
+    plan = dphist.Plan(
+        bins=Domain((Integers(0, n - 1),)), epsilon="0.1", method="dawa3", workload="random:50"
+    )
+    for seed in range(4):
+        held = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=seed)
+        model = plan.pipeline.run(held, plan.queries).error
+        assert np.allclose(model.base.groups.spread(model.base.values), model.measured)
+        shared = model.base.groups.spread(model.base.classes) >= 0
+        measured, averaged = (np.abs(x - v)[shared].sum() for v in (model.measured, model.values))
+        assert 2 * abs(model.base.distances.sum() - measured) < measured - averaged

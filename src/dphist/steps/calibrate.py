@@ -26,7 +26,9 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     if groups.are_singletons or noise is None or not np.isfinite(noise.variances).all():
         return estimated
     sizes = groups.sizes
-    values = groups.ordered(estimated.values)[groups.starts[:-1]]
+    # The noise is known of what was measured, and intervals are about that; values may be averaged from it.
+    made = estimated.values if estimated.measured is None else estimated.measured
+    values = groups.ordered(made)[groups.starts[:-1]]
     deviation = noise.mean_deviation * np.sqrt(noise.variances)
     ranges = groups.order is None or noise.independent
     points = share * constants.SHARE_FOR_BINS if ranges else share
@@ -38,9 +40,7 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     most = max(int(records / (constants.RECORDS_OVER_SCALE * curator.scale(points))), 1)
     most = min(most, constants.BIN_CLASSES)
     classes = _classes(np.abs(values), sizes, counted, most=most)
-    sums, scale = _distances(
-        curator, Groups.singletons(groups.n), estimated.values, groups.spread(classes), share=points
-    )
+    sums, scale = _distances(curator, Groups.singletons(groups.n), made, groups.spread(classes), share=points)
     prior = np.maximum(poisson_mean_deviation(values), _hidden(np.abs(values), sizes, classes, scale))
     if reused:  # fresh noise could make a value negative by chance; here it is bias, since no count is
         prior = np.maximum(prior, np.maximum(-values, 0) / constants.VALUE_BELOW_ZERO_OVER_BIAS)
@@ -48,9 +48,9 @@ def calibrate(curator: Curator, groups: Groups, estimated: Estimated, *, share: 
     bias = _biases(deviation / sizes, prior, weights, classes, sums, scale)
     half_bias, runs = None, None
     if ranges and groups.order is None:
-        half_bias = _half_biases(curator, groups, estimated.values, deviation, bias, share=share - points)
+        half_bias = _half_biases(curator, groups, made, deviation, bias, share=share - points)
     elif ranges:
-        runs = _runs(curator, groups, estimated.values, noise, bias, share=share - points)
+        runs = _runs(curator, groups, made, noise, bias, share=share - points)
     rough = None
     if estimated.rough is not None and estimated.rough.values.shape == (groups.n,):
         rough = _rough_counts(groups, estimated, float(sums.sum()) / int(weights.sum()), counted)
