@@ -81,8 +81,14 @@ def test_trees_equal_their_twin(k, scale):
 def test_blocks_of_any_size_give_the_same_numbers(monkeypatch, grouped, missing):
     given = noisy_tree(np.random.default_rng(5), 60, grouped=grouped, missing=missing)
     whole = averaged_totals(*given)
-    for size in (1, 2, 7, 64):
+    for size, few in (
+        (1, 0),
+        (2, 1000),
+        (7, 0),
+        (64, 1000),
+    ):  # with pairs of leaves kept, or worked out again
         monkeypatch.setattr(pruned, "_BLOCK", size)
+        monkeypatch.setattr(pruned, "_FEW", few)
         assert averaged_totals(*given).tobytes() == whole.tobytes()
 
 

@@ -8,13 +8,14 @@ total. All of it is O(k) for k groups, besides looking up the neighbours of the 
 
 Half of the nodes are leaves, and half of the others are pairs of single bins. Of a leaf nothing is kept but
 its measurement. Of a pair only its mean is: what the way down needs of it is worked out there again, from its
-two leaves. So the numbers that each node needs for the way down are kept for a quarter of the nodes.
+two leaves, where there are many. So the numbers that a node needs for the way down are kept for a quarter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,9 +39,12 @@ from dphist.kernels.averaging.offsets import (
 from dphist.kernels.trees.tree import Bytes, Nodes, Tree, node_variances
 
 _LEARNING = 2  # passes in which the prior is learnt
+_FEW = 1 << 17  # groups up to which pairs are kept, too: it takes less time
 _BLOCK = 1 << 15  # inner nodes whose numbers for the way down lie together: small pieces fit anywhere
 _EXACT = 1e-12  # below such a variance counts are known exactly
-MEAN, VARIANCE, EVIDENCE, EMPTY = range(4)  # columns of a message; the last is of all counts below being 0
+# The mean, the variance and the log evidence, and the log evidence of all counts from the node down being 0.
+Message: TypeAlias = tuple[float, float, float, float]
+_NOTHING: Message = (0.0, 0.0, 0.0, 0.0)
 # Flags of a node: its left or right child is a pair, the node is measured, its left or right pair is.
 _PAIRS, _OWN, _OWN_PAIRS = 1, 4, 8
 
@@ -152,7 +156,7 @@ def averaged(given: Gathered) -> Floats:
     drift, message = np.zeros((k + 1) // 2), np.empty((inner, 3))
     blocks = range(0, inner, _BLOCK)
     kept = [np.empty((min(_BLOCK, inner - begin), KEPT)) for begin in blocks]
-    room = np.empty((5, 4)), np.empty((2, KEPT)), np.empty((3, 3)), np.empty((2, PARTS)), np.zeros(2)
+    room = np.empty((drift.size if k <= _FEW else 2, KEPT + 2)), np.empty((2, PARTS)), np.zeros(2)
     prior = Prior.first(max(int(given.height.max()), 1) + 1)
     for i in range(_LEARNING + 1):
         counted = np.zeros((prior.empty.size if i < _LEARNING else 0, COUNTED))
@@ -203,9 +207,7 @@ def _rise(
     first: bool,
     odds: Floats,
     mixture: Floats,
-    rows: Floats,
     pair_kept: Floats,
-    ways: Floats,
     parts: Floats,
     last: Floats,
     below: Floats,
@@ -223,46 +225,49 @@ def _rise(
         open_variance: of totals that nothing measures.
         first: whether there was no pass before.
         odds: see `_logarithms`.
-        rows: room for the messages of two children, of the leaves of a pair, and of the node.
-        pair_kept: room for what is kept of two pairs.
-        ways: room for those of dividing a node: both children, left empty, right empty.
+        pair_kept: room for what is kept of all pairs, and for the mean and the variance of their messages; or
+            for that of two pairs, of which it is worked out again on the way down.
         parts: room for the exponents and the probabilities of the mixture's parts.
         last: room for a variance and the logarithm made of it.
         below: the sums of the means of all groups before each, of the pass before.
         means: those of the pass before; an inner node's is replaced by that of its message.
         drift: room for the trends of pairs.
-        message: the other columns of every inner node's.
+        message: the other numbers of every inner node's.
         begin: the first inner node of the block.
         kept: of each node of the block.
         at: how many inner nodes, measured inner nodes and measured pairs are children of, or are, nodes
             before those of the last block; brought forward to this one.
         counted: what `Prior.learnt` learns from is added to this, or to nothing if it is empty.
     """
-    posterior, pairs, made = parts[1], means.size - lo.size, rows[4]
+    posterior, pairs, one, two = parts[1], means.size - lo.size, _NOTHING, _NOTHING
     child, own, own_pair = at
     for q in range(begin + len(kept) - 1, begin - 1, -1):
         for side in range(1, -1, -1):  # pairs are counted from the last to the first
             a = mid[q] if side else lo[q]
             b = hi[q] if side else mid[q]
             if b - a == 1:
-                _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last, rows[side])
+                found = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
             elif flags[q] & (_PAIRS << side):
                 p, y, v = a >> 1, 0.0, np.inf
                 if flags[q] & (_OWN_PAIRS << side):
                     own_pair -= 1
                     y, v = pair_noisy[own_pair], _variance(pair_var, own_pair)
                 drift[p] = 0.0 if first else _trend(starts, below, a, b, means[p])
-                _pair(
+                row = pair_kept[p if len(pair_kept) == drift.size else side]
+                found = _pair(
                     starts, a, leaf_noisy, leaf_var, open_variance, -1.0 if first else means[p], drift[p],
-                    odds[1], mixture[1], y, v, rows, ways, parts, last, pair_kept[side], rows[side],
+                    odds[1], mixture[1], y, v, parts, last, row,
                 )  # fmt: skip
+                row[KEPT], row[KEPT + 1] = found[0], found[1]
                 if counted.size:
-                    count(pair_kept[side], posterior, counted[1])
+                    count(row, posterior, counted[1])
             else:
                 child -= 1
-                rows[side, MEAN] = means[pairs + child]
-                for k in range(3):
-                    rows[side, VARIANCE + k] = message[child, k]
+                found = means[pairs + child], message[child, 0], message[child, 1], message[child, 2]
+            if side:
+                two = found
+            else:
+                one = found
         h, y, v, scale, away = height[q], 0.0, np.inf, -1.0, 0.0
         if flags[q] & _OWN:
             own -= 1
@@ -271,12 +276,8 @@ def _rise(
             scale = means[pairs + q]
             away = _trend(starts, below, lo[q], hi[q], scale)
         part = _part(starts, lo[q], mid[q], hi[q])
-        _divided(
-            rows[0], rows[1], part, scale, away, odds[h], mixture[h], y, v, ways, parts, kept[q - begin], made
-        )
-        means[pairs + q] = made[MEAN]
-        for k in range(3):
-            message[q, k] = made[VARIANCE + k]
+        found = _divided(one, two, part, scale, away, odds[h], mixture[h], y, v, parts, kept[q - begin])
+        means[pairs + q], message[q, 0], message[q, 1], message[q, 2] = found
         if counted.size:
             count(kept[q - begin], posterior, counted[h])
     at[0], at[1], at[2] = child, own, own_pair
@@ -300,9 +301,7 @@ def _fall(
     first: bool,
     odds: Floats,
     mixture: Floats,
-    rows: Floats,
     pair_kept: Floats,
-    ways: Floats,
     parts: Floats,
     last: Floats,
     below: Floats,
@@ -318,7 +317,7 @@ def _fall(
     The arguments are those of `_rise`, after which this is called for one block after another. ``at`` has how
     many inner nodes, the root besides, and measured pairs are children of nodes before the block.
     """
-    pairs, child, own_pair = means.size - lo.size, at[0], at[2]
+    pairs, one, two, (child, _, own_pair) = means.size - lo.size, _NOTHING, _NOTHING, at
     if begin == 0:
         below[0] = 0.0
         means[pairs] = max(means[pairs], 0.0)
@@ -328,22 +327,28 @@ def _fall(
             a = mid[q] if side else lo[q]
             b = hi[q] if side else mid[q]
             if b - a == 1:
-                _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last, rows[side])
+                found = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
             elif flags[q] & (_PAIRS << side):
                 p, y, v = a >> 1, 0.0, np.inf
                 if flags[q] & (_OWN_PAIRS << side):
                     y, v = pair_noisy[own_pair], _variance(pair_var, own_pair)
                     own_pair += 1
-                _pair(
-                    starts, a, leaf_noisy, leaf_var, open_variance, -1.0 if first else means[p], drift[p],
-                    odds[1], mixture[1], y, v, rows, ways, parts, last, pair_kept[side], rows[side],
-                )  # fmt: skip
+                if len(pair_kept) == drift.size:
+                    found = pair_kept[p, KEPT], pair_kept[p, KEPT + 1], 0.0, 0.0
+                else:
+                    found = _pair(
+                        starts, a, leaf_noisy, leaf_var, open_variance, -1.0 if first else means[p], drift[p],
+                        odds[1], mixture[1], y, v, parts, last, pair_kept[side],
+                    )  # fmt: skip
             else:
-                rows[side, MEAN] = means[pairs + child]
-                rows[side, VARIANCE] = message[child, 0]
+                found = means[pairs + child], message[child, 0], 0.0, 0.0
                 child += 1
+            if side:
+                two = found
+            else:
+                one = found
         total, part = means[pairs + q], _part(starts, lo[q], mid[q], hi[q])
-        given = _left(rows[0], rows[1], part, kept[q - begin], total)
+        given = _left(one, two, part, kept[q - begin], total)
         for side in range(2):
             a = mid[q] if side else lo[q]
             b = hi[q] if side else mid[q]
@@ -351,16 +356,11 @@ def _fall(
             if b - a == 1:
                 below[b] = mean
             elif flags[q] & (_PAIRS << side):
-                for leaf in range(2):
-                    _leaf(
-                        leaf_noisy[a + leaf],
-                        _variance(leaf_var, a + leaf),
-                        open_variance,
-                        last,
-                        rows[2 + leaf],
-                    )
                 means[a >> 1] = mean
-                below[a + 1] = _left(rows[2], rows[3], _part(starts, a, a + 1, b), pair_kept[side], mean)
+                one = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+                two = _leaf(leaf_noisy[a + 1], _variance(leaf_var, a + 1), open_variance, last)
+                row = pair_kept[a >> 1 if len(pair_kept) == drift.size else side]
+                below[a + 1] = _left(one, two, _part(starts, a, a + 1, b), row, mean)
                 below[b] = mean - below[a + 1]
             else:
                 means[pairs + older] = mean
@@ -369,17 +369,14 @@ def _fall(
 
 
 @subkernel
-def _leaf(noisy: float, var: float, open_variance: float, last: Floats, message: Floats) -> None:
-    """Write the message of a leaf. Most have one variance, whose logarithm is not worked out again."""
+def _leaf(noisy: float, var: float, open_variance: float, last: Floats) -> Message:
+    """Return the message of a leaf. Most have one variance, whose logarithm is not worked out again."""
     seen = np.isfinite(var)
     v = var if seen else open_variance
     if v != last[0]:
         last[0] = v
         last[1] = 0.5 * np.log(2.0 * np.pi * v)
-    message[MEAN] = noisy if seen else 0.0
-    message[VARIANCE] = v
-    message[EVIDENCE] = last[1]
-    message[EMPTY] = 0.0 - 0.5 * noisy * noisy / var if seen else 0.0
+    return noisy if seen else 0.0, v, last[1], 0.0 - 0.5 * noisy * noisy / var if seen else 0.0
 
 
 @subkernel
@@ -401,24 +398,21 @@ def _pair(
     mixture: Floats,
     noisy: float,
     var: float,
-    rows: Floats,
-    ways: Floats,
     parts: Floats,
     last: Floats,
     kept: Floats,
-    message: Floats,
-) -> None:
-    """Write the message of the pair of a group and the next, and what is kept of it for the way down."""
-    for leaf in range(2):
-        _leaf(leaf_noisy[a + leaf], _variance(leaf_var, a + leaf), open_variance, last, rows[2 + leaf])
+) -> Message:
+    """Return the message of the pair of a group and the next; write what is kept of it for the way down."""
+    one = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+    two = _leaf(leaf_noisy[a + 1], _variance(leaf_var, a + 1), open_variance, last)
     part = _part(starts, a, a + 1, a + 2)
-    _divided(rows[2], rows[3], part, scale, drift, odds, mixture, noisy, var, ways, parts, kept, message)
+    return _divided(one, two, part, scale, drift, odds, mixture, noisy, var, parts, kept)
 
 
 @subkernel
 def _divided(
-    one: Floats,
-    two: Floats,
+    one: Message,
+    two: Message,
     part: float,
     scale: float,
     drift: float,
@@ -426,12 +420,10 @@ def _divided(
     mixture: Floats,
     noisy: float,
     var: float,
-    ways: Floats,
     parts: Floats,
     kept: Floats,
-    message: Floats,
-) -> None:
-    """Write the message of a node from those of its children, and what is kept of it for the way down.
+) -> Message:
+    """Return the message of a node from those of its children; write what is kept of it for the way down.
 
     Args:
         part: of the bins that the left child has.
@@ -439,30 +431,46 @@ def _divided(
         drift: the trend.
         noisy: what was measured of the node, with the variance of its noise.
     """
-    exponent, posterior = parts[0], parts[1]
-    t = scale if scale >= 0.0 else max(one[MEAN] + two[MEAN], 0.0)
-    offset = (1.0 - part) * one[MEAN] - part * two[MEAN]
-    v = (1.0 - part) * (1.0 - part) * one[VARIANCE] + part * part * two[VARIANCE]
-    density = mixed(
-        mixture, offset, v, one[MEAN], one[VARIANCE], two[MEAN], two[VARIANCE], t, drift, exponent, posterior
-    ) - 0.5 * np.log(2.0 * np.pi)
-    keep(posterior, one[VARIANCE] * (two[VARIANCE] / (one[VARIANCE] + two[VARIANCE])), t, drift, kept)
-    ways[0, MEAN] = one[MEAN] + two[MEAN]
-    ways[0, VARIANCE] = one[VARIANCE] + two[VARIANCE]
-    ways[0, EVIDENCE] = odds[0] + density + one[EVIDENCE] + two[EVIDENCE]
-    for k in range(3):
-        ways[1, k] = two[k]
-        ways[2, k] = one[k]
-    ways[1, EVIDENCE] += odds[1] + one[EMPTY]
-    ways[2, EVIDENCE] += odds[1] + two[EMPTY]
-    nothing = one[EMPTY] + two[EMPTY]
+    posterior = parts[1]
+    mean1, v1, evidence1, empty1 = one
+    mean2, v2, evidence2, empty2 = two
+    t = scale if scale >= 0.0 else max(mean1 + mean2, 0.0)
+    offset = (1.0 - part) * mean1 - part * mean2
+    v = (1.0 - part) * (1.0 - part) * v1 + part * part * v2
+    density = mixed(mixture, offset, v, mean1, v1, mean2, v2, t, drift, parts[0], posterior) - 0.5 * np.log(
+        2.0 * np.pi
+    )
+    keep(posterior, v1 * (v2 / (v1 + v2)), t, drift, kept)
+    # The ways to divide a node: both children, left empty, right empty.
+    both = mean1 + mean2, v1 + v2, odds[0] + density + evidence1 + evidence2
+    right = mean2, v2, evidence2 + (odds[1] + empty1)
+    left = mean1, v1, evidence1 + (odds[1] + empty2)
+    nothing = empty1 + empty2
     if np.isfinite(var):
-        for w in range(3):
-            _measured(ways[w], noisy, var)
+        both, right, left = (
+            _measured(both, noisy, var),
+            _measured(right, noisy, var),
+            _measured(left, noisy, var),
+        )
         nothing -= 0.5 * noisy * noisy / var
-    message[EVIDENCE] = decided(ways[0, EVIDENCE], ways[1, EVIDENCE], ways[2, EVIDENCE], kept)
-    message[EMPTY] = nothing
-    _moments(ways, kept, message)
+    evidence = decided(both[2], right[2], left[2], kept)
+    weight = 1.0 - kept[LEFT] - kept[RIGHT]
+    mean = weight * both[0] + kept[LEFT] * right[0] + kept[RIGHT] * left[0]
+    gap, gap_right, gap_left = both[0] - mean, right[0] - mean, left[0] - mean
+    v = weight * (both[1] + gap * gap)
+    v += kept[LEFT] * (right[1] + gap_right * gap_right)
+    v += kept[RIGHT] * (left[1] + gap_left * gap_left)
+    return mean, v, evidence, nothing
+
+
+@subkernel
+def _measured(way: tuple[float, float, float], noisy: float, var: float) -> tuple[float, float, float]:
+    """Return a mean, a variance and a log evidence with one more measurement of the total."""
+    mean, v, evidence = way
+    both = v + var
+    gap = noisy - mean
+    evidence -= 0.5 * (gap * gap / both + np.log(both / var))
+    return mean + v / both * gap, v * (var / both), evidence
 
 
 @subkernel
@@ -501,39 +509,10 @@ def _sum_before(starts: Ints, below: Floats, place: int) -> float:
 
 
 @subkernel
-def _measured(way: Floats, noisy: float, var: float) -> None:
-    """Bring one more measurement of the total into a message."""
-    both = way[VARIANCE] + var
-    gap = noisy - way[MEAN]
-    way[EVIDENCE] -= 0.5 * (gap * gap / both + np.log(both / var))
-    way[MEAN] += way[VARIANCE] / both * gap
-    way[VARIANCE] *= var / both
-
-
-@subkernel
-def _moments(ways: Floats, kept: Floats, message: Floats) -> None:
-    """Fill in the mean and the variance of the mixture of three messages."""
-    mean, v = 0.0, 0.0
-    for w in range(3):
-        mean += _weight(kept, w) * ways[w, MEAN]
-    for w in range(3):
-        gap = ways[w, MEAN] - mean
-        v += _weight(kept, w) * (ways[w, VARIANCE] + gap * gap)
-    message[MEAN] = mean
-    message[VARIANCE] = v
-
-
-@subkernel
-def _weight(kept: Floats, way: int) -> float:
-    """Return how likely it is that both children, the right one alone or the left one alone hold records."""
-    if way == 0:
-        return float(1.0 - kept[LEFT] - kept[RIGHT])
-    return float(kept[LEFT] if way == 1 else kept[RIGHT])
-
-
-@subkernel
-def _left(one: Floats, two: Floats, part: float, kept: Floats, total: float) -> float:
-    """Return the mean of the left child's total, given the node's."""
-    gap = total - one[MEAN] - two[MEAN]
-    given = one[MEAN] + one[VARIANCE] / (one[VARIANCE] + two[VARIANCE]) * gap
+def _left(one: Message, two: Message, part: float, kept: Floats, total: float) -> float:
+    """Return the mean of the left child's total, given the node's and the messages of both."""
+    mean1, v1, _, _ = one
+    mean2, v2, _, _ = two
+    gap = total - mean1 - mean2
+    given = mean1 + v1 / (v1 + v2) * gap
     return float(expected(kept, given - part * total, part, total))
