@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -553,6 +554,15 @@ def test_pyramids_have_less_error_than_triangles_of_the_sides_up_to_some_9000_ce
         assert pyramids.grid_gain(rows, columns) == hats_fit.sides_gain(rows, columns)
         with pytest.raises(UsageError, match="pyramids are for grids of up to 16,384 cells"):
             hat.fitted_pyramids(rows, columns)
+
+
+def test_the_gain_of_pyramids_over_a_long_side_takes_memory_for_its_bins_and_not_for_pairs_of_them():
+    tracemalloc.start()
+    try:
+        assert 0.0 < pyramids.pyramids_gain(2, 2048) < 1.0
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2048**2 / 8
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("ends", [(False, False), (True, False), (True, True)])

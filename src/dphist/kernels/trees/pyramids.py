@@ -103,19 +103,24 @@ def pyramids_gain(rows: int, columns: int) -> float:
     """Return the standard error of a grid's mean rectangle by pyramids, over that by single cells."""
     shape = fitted_pyramids(rows, columns)
     error = hats_error(shape, float(shape.whole) ** 2)
-    down, across = (_held_together(n) for n in (rows, columns))
     under = (_dense(shape) * error.own).reshape(-1, rows, columns)
-    asked = np.einsum("pjk,ji->pik", under, down, optimize=True) @ across
-    overlaps = asked.reshape(len(under), -1) @ under.reshape(len(under), -1).T
+    asked = np.array([_held_together(_held_together(each).T).T.ravel() for each in under])
+    overlaps = asked @ under.reshape(len(under), -1).T
     _solve_all(error.start, error.base, error.factor, overlaps)
     twice = np.ascontiguousarray(overlaps.T)
     _solve_all(error.start, error.base, error.factor, twice)
-    alone = np.outer(np.diag(down), np.diag(across)).ravel()
+    down, across = (np.arange(n, 0.0, -1) * np.arange(1, n + 1) / (n * (n + 1) / 2) for n in (rows, columns))
+    alone = np.outer(down, across).ravel()  # which part of all rectangles holds each cell
     return math.sqrt((float((alone * error.own).sum()) - float(np.trace(twice))) / float(alone.sum()))
 
 
-def _held_together(n: int) -> Floats:
-    """Return which part of all ranges of n bins holds each two of them."""
-    at = np.arange(n)
-    first, last = np.minimum.outer(at, at), np.maximum.outer(at, at)
-    return np.asarray((first + 1.0) * (n - last) / (n * (n + 1) / 2))
+def _held_together(x: Floats) -> Floats:
+    """Return for each column the sum of all, each times the part of all ranges that holds both: O(n).
+
+    Columns i <= j of n, from 0, are both in (i + 1) (n - j) of n (n + 1) / 2 ranges.
+    """
+    n = x.shape[1]
+    begins, ends = np.arange(1.0, n + 1), np.arange(n, 0.0, -1)
+    before = np.cumsum(begins * x, axis=1)
+    after = np.cumsum((ends * x)[:, ::-1], axis=1)[:, ::-1] - ends * x
+    return np.asarray((ends * before + begins * after) / (n * (n + 1) / 2))
