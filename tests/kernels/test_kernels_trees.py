@@ -554,6 +554,12 @@ def test_pyramids_have_less_error_than_triangles_of_the_sides_up_to_some_9000_ce
         assert pyramids.grid_gain(rows, columns) == hats_fit.sides_gain(rows, columns)
         with pytest.raises(UsageError, match="pyramids are for grids of up to 16,384 cells"):
             hat.fitted_pyramids(rows, columns)
+    assert pyramids.have_pyramids(128, 128) and hat.fitted_pyramids(128, 128).n == 1 << 14
+
+
+def test_two_rows_have_one_line_of_pyramids():
+    """A side has at most one for every two bins, and these are not six times over the same."""
+    assert hat.fitted_pyramids(2, 1000).first.size == hat.fitted_pyramids(1000, 2).first.size == 6
 
 
 def test_the_gain_of_pyramids_over_a_long_side_takes_memory_for_its_bins_and_not_for_pairs_of_them():

@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dphist
+import naive_trees as naive
 from dphist.domain import Domain, Integers, workload
 from dphist.domain.groups import Groups
 from dphist.errors import UsageError
+from dphist.kernels.trees.hats import WHOLE, fitted_pyramids
 from dphist.methods.pipeline import Pipeline, Split
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.queries import Hats
 from dphist.steps import estimate, initialize, order, partition
+from dphist.steps.estimate.trees import grid_hats_for, measured_grid
 from dphist.steps.partition import formulas
 from dphist.uncertainty.models import HatTotals, TreeTotals
 from dphist.uncertainty.products import GridHatTotals, PyramidTotals
@@ -140,6 +143,32 @@ def test_triangles_of_the_sides_are_taken_where_there_are_too_many_cells_for_pyr
         curator = Curator.simulated(Counts(np.zeros(shape, int), domain), epsilon=Fraction(1), seed=1)
         _, found = Pipeline(order=order.Hilbert(), estimate=estimate.Hats()).values(curator, boxes)
         assert type(found.error) is kind
+    # Noise 2^20 times as wide as that of single cells would be wider than what can be drawn.
+    wide = Curator.simulated(Counts(np.zeros(shape, int), domain), epsilon=Fraction(1, 1 << 24), seed=1)
+    assert grid_hats_for(wide, Groups.singletons(130**2), boxes, share=Fraction(1)) is None
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_pyramids_are_chosen_if_and_only_if_they_have_less_error_than_single_cells(size):
+    shape, begin = (24, 30), np.arange(0, 18)
+    boxes = workload.Rectangles(shape, begin, begin + size, begin, begin + size)
+    domain = Domain(tuple(Integers(0, n - 1) for n in shape))
+    curator = Curator.simulated(Counts(np.zeros(shape, int), domain), epsilon=Fraction(1), seed=1)
+    chosen = grid_hats_for(curator, Groups.singletons(720), boxes, share=Fraction(1))
+    dense = naive.hat_matrix(fitted_pyramids(*shape)) / float(WHOLE)
+    error = np.linalg.inv(dense.T @ dense)
+    less = np.mean([error[np.ix_(c, c)].sum() for c in boxes.cells()]) < size**2
+    assert chosen == ("rectangles" if less else None)
+
+
+def test_pyramids_measure_a_grid_that_is_no_square_and_say_how_well():
+    x = np.arange(240).reshape(12, 20) ** 2
+    domain = Domain((Integers(0, 11), Integers(0, 19)))
+    curator = Curator.simulated(Counts(x, domain), epsilon=Fraction(1000), seed=1)
+    found = measured_grid(curator, "rectangles", share=Fraction(1))
+    assert np.allclose(found.values, x.ravel(), atol=0.1)
+    assert (found.error.rows, found.error.columns) == x.shape
+    assert found.error.scale == pytest.approx(WHOLE / 1000)
 
 
 def test_pyramids_are_kept_where_they_win_and_left_where_they_do_not():

@@ -171,7 +171,7 @@ def test_triangles_of_both_sides_know_every_rectangle_and_any_rows_and_columns(r
     assert turned[0] == pytest.approx(z * math.sqrt(dense[np.ix_(column, column)].sum()))
     read = error_model_from_dict(json.loads(json.dumps(model.to_dict())), n)
     assert read.to_dict() == model.to_dict() and np.allclose(read.variances(), model.variances())
-    for damaged in ({"rule": 3}, {"rows": rows + 1}):
+    for damaged in ({"rule": 3}, {"rule": 1}, {"rows": rows + 1}):
         with pytest.raises(ReleaseFileError):
             error_model_from_dict(model.to_dict() | damaged, n)
 
@@ -204,9 +204,11 @@ def test_pyramids_know_every_rectangle_any_range_and_any_cells(rows, columns):
     assert turned[0] == pytest.approx(z * math.sqrt(dense[np.ix_(column, column)].sum()))
     read = error_model_from_dict(json.loads(json.dumps(model.to_dict())), n)
     assert read.to_dict() == model.to_dict() and np.allclose(read.variances(), model.variances())
-    for damaged in ({"rule": 2}, {"rows": rows + 1}, {"rows": 1}):
+    for damaged in ({"rule": 2}, {"rule": 0}, {"rows": rows + 1}, {"rows": 1}):
         with pytest.raises(ReleaseFileError):
             error_model_from_dict(model.to_dict() | damaged, n)
+    largest = {"rows": 128, "columns": 128, "n": 1 << 14}
+    assert error_model_from_dict(model.to_dict() | largest, 1 << 14).to_dict() == model.to_dict() | largest
     large = {"rows": 200, "columns": 100, "n": 20_000}
     with pytest.raises(ReleaseFileError, match="pyramids over up to 16,384 cells"):
         error_model_from_dict(model.to_dict() | large, 20_000)
