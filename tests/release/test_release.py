@@ -724,6 +724,32 @@ def test_quantile_intervals_with_a_scale_per_bin_agree_with_one_scale():
 # ---- merging bins ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("method", ["hats", "quadtree", "privelet", "identity"])
+def test_variances_of_projections_are_those_of_sums_of_cells_that_are_not_independent(method):
+    release = dphist.from_counts(np.ones((16, 20), int), epsilon=1, method=method, workload="rectangles:40")
+    for axis in (0, 1):
+        of = np.moveaxis(np.arange(320).reshape(16, 20), axis, 0)
+        margins = [release.error.cells_margin(np.sort(cells), level=0.95) for cells in of]
+        exact = np.square(np.array(margins) / noise_law.normal_quantile(0.95))
+        off = 0.1 if method == "identity" else 1e-6  # whose margins are whole numbers
+        np.testing.assert_allclose(release.project(axis).variances(), exact, rtol=off)
+
+
+def test_variances_of_merged_bins_are_unknown_where_those_of_theirs_are():
+    groups = Groups(np.array([0, 2, 3, 4, 5]))
+    merged = GroupTotals(groups, 2.0).merged(np.array([0, 1, 3, 5]))
+    found = merged.variances()
+    assert np.isnan(found[:2]).all() and found[2] == pytest.approx(2 * noise_law.variance(2.0))
+    assert GroupTotals(groups, 2.0).merged(np.array([0, 3, 5])).merged(np.array([0, 2])).variances() is None
+
+
+@pytest.mark.parametrize("workload", ["ranges", "points"])
+def test_variances_cannot_be_written_to(workload):
+    release = dphist.from_counts(np.ones(40, int), epsilon=1, method="hats", workload=workload)
+    with pytest.raises(ValueError, match="read-only"):
+        release.variances()[0] = 0.0
+
+
 def test_rebin_adds_up_and_stays_exact():
     release = line(np.arange(12.0), post="integer")
     coarse = release.rebin(3)

@@ -18,7 +18,7 @@ from dphist.uncertainty.reading import KINDS, error_model_from_dict
 
 SOURCE = Path(dphist.__file__).parent
 # Releases of earlier versions, at least one for every kind of model, with the
-# numbers that the code of that time gave.
+# numbers that the code of that time gave; but the variances of merged bins, which were wrong.
 FILES = sorted((Path(__file__).parent / "error_models").glob("*.json"))
 
 

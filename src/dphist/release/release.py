@@ -264,13 +264,13 @@ class Release:
         return self.values()
 
     def variances(self) -> Floats | None:
-        """Return the variance of each raw value: NaN for bins whose variance is unknown, None if all are.
+        """Return the variance of each raw value, read-only: NaN where it is unknown, None if all are.
 
         >>> release.variances().round(2).tolist()
         [1.84, 1.84, 1.84, 1.84]
         """
         variances = self.error.variances()
-        return None if variances is None else variances.reshape(self.domain.shape)
+        return None if variances is None else _read_only(variances.reshape(self.domain.shape))
 
     @property
     def kind(self) -> str:

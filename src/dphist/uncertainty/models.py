@@ -281,8 +281,11 @@ class GroupTotals(ErrorModel):
 
     def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of sums of bins that are groups of their own, NaN for the others."""
-        until = np.concatenate(([0.0], np.cumsum(self.variances())))
-        return np.asarray(until[hi] - until[lo])
+        each = self.variances()
+        until, unknown = (
+            np.concatenate(([0.0], np.cumsum(x))) for x in (np.nan_to_num(each), np.isnan(each))
+        )
+        return np.where(unknown[hi] > unknown[lo], math.nan, until[hi] - until[lo])
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the exact margin of a union of whole groups, for this query alone; None for other ranges."""
@@ -574,6 +577,12 @@ class TreeTotals(NormalSums):
         out[whole] = self.total_noise.range_variances(first[whole], nothing, last[whole], nothing)
         return out
 
+    def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the variance of the sum of each range of bins, not finite for those that cut a group."""
+        if self.groups.order is None:
+            return super().sum_variances(lo, hi)
+        return np.square(self.margins(lo, hi, level=0.95) / noise_law.normal_quantile(0.95))
+
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         """Return the margins of many ranges, NaN for those that cut a group."""
         if self.groups.order is None:
@@ -786,9 +795,10 @@ class Merged(ErrorModel):
         return self.base.is_calibrated
 
     def variances(self) -> Floats | None:
-        """Return the variance of each merged bin."""
-        fine = self.base.variances()
-        return None if fine is None else np.add.reduceat(fine, self.starts[:-1])
+        """Return the variance of each merged bin, NaN where it is unknown; None if all are."""
+        found = self.base.sum_variances(self.starts[:-1], self.starts[1:])
+        known = np.isfinite(found)  # the finer bins need not be independent
+        return np.where(known, found, math.nan) if known.any() else None
 
     def margin(self, lo: int, hi: int, *, level: float) -> float | None:
         """Return the margin of the sum of merged bins lo to hi - 1, for this query alone."""
