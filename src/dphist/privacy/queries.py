@@ -253,15 +253,18 @@ class Boxes:
 class Hats:
     """Every bin by itself and overlapping triangles over the bins, for all ranges or all prefixes.
 
-    Of a grid, every query of the rows times every one of the columns.
+    Of a grid, every query of the rows times every one of the columns; for ``rectangles``, every cell by
+    itself and overlapping pyramids over the cells, which are a line to these.
 
-    Sensitivity: a record in a bin moves the bin's own answer and those of the triangles over it, each by its
-    weight there; the |weights| of every bin are added up from the very arrays that answer. Of a grid, it
-    moves a product by the weight of its row times that of its column, so all by the product of these sums.
+    Sensitivity: a record in a bin moves the bin's own answer and those of the triangles or pyramids over it,
+    each by its weight there; the |weights| of every bin are added up from the very arrays that answer. Of a
+    grid without pyramids, it moves a product by the weight of its row times that of its column, so all by the
+    product of these sums.
 
     Args:
         n: the number of bins.
-        queries: what the triangles are fitted to: ``all-ranges``, ``prefixes`` or ``points``.
+        queries: what the triangles are fitted to: ``all-ranges``, ``prefixes`` or ``points``; of a grid also
+            ``rectangles``.
         columns: of the grid whose cells the bins are, row by row; 1 for a line.
     """
 
@@ -286,7 +289,7 @@ class Hats:
 
     @property
     def sensitivity(self) -> int:
-        """The worst bin's sum of |weights|; of a grid, the worst row's times the worst column's."""
+        """The worst bin's sum of |weights|; of products, the worst row's times the worst column's."""
         return math.prod(int(hats.column_sums(side).max()) for side in self._sides())
 
     def __call__(self, counts: Ints) -> Ints:
