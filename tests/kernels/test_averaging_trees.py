@@ -70,10 +70,31 @@ def test_contrasts_equal_their_twin(n, scale):
 @pytest.mark.parametrize("scale", [0.3, 5.0, 100.0])
 def test_trees_equal_their_twin(k, scale):
     draw = np.random.default_rng(k)
-    for missing in (0.0, 0.3):
-        given = noisy_tree(draw, k, missing=missing, scale=scale)
+    for missing, grouped in ((0.0, True), (0.3, True), (0.3, False)):  # of single bins, half are pairs
+        given = noisy_tree(draw, k, grouped=grouped, missing=missing, scale=scale)
         found, wanted = averaged_totals(*given), naive.pruned(*given)
         assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9 * wanted.max() + 1e-12)
+
+
+def test_two_groups_alone_equal_their_twin():
+    given = trees.make_tree(2), np.array([1, 1]), np.array([9.0, 7.0, 1.0]), np.array([2.0, 3.0, 4.0])
+    assert np.allclose(averaged_totals(*given), naive.pruned(*given), rtol=1e-9)
+
+
+def test_what_stands_at_a_node_without_a_measurement_is_not_looked_at():
+    tree, sizes, noisy, variance = noisy_tree(np.random.default_rng(7), 40, grouped=False, missing=0.5)
+    made = averaged_totals(tree, sizes, noisy, variance)
+    for rest in (1e200, np.nan):
+        other = np.where(np.isfinite(variance), noisy, rest)
+        assert averaged_totals(tree, sizes, other, variance).tobytes() == made.tobytes()
+
+
+def test_totals_without_noise_are_what_they_are():
+    """The variance of very narrow noise is 0 as a number of double precision."""
+    tree, exact = trees.make_tree(16), counts(np.random.default_rng(8), 16)
+    below = np.concatenate(([0.0], np.cumsum(exact)))
+    noisy = below[tree.hi] - below[tree.lo]
+    assert np.allclose(averaged_totals(tree, np.ones(16, int), noisy, np.zeros(tree.size)), exact)
 
 
 @pytest.mark.parametrize("grouped", [True, False])
@@ -98,7 +119,9 @@ def test_totals_are_gathered_with_the_law_of_their_noise():
     tree, sizes, noisy, variance = noisy_tree(draw, 40)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     whole = np.rint(noisy).astype(np.int64)
-    for scale in (np.sqrt(variance), np.where(tree.left == 0, 3.0, np.inf), np.full(tree.size, 3.0)):
+    mixed = np.full(tree.size, 3.0)
+    mixed[tree.leaf[1:-1]] = 5.0  # the first and the last are as one, and those between are not
+    for scale in (np.sqrt(variance), np.where(tree.left == 0, 3.0, np.inf), mixed, np.full(tree.size, 3.0)):
         found = pruned.averaged(pruned.gathered(tree, starts, whole, scale, np.square))
         wanted = naive.pruned(tree, sizes, whole.astype(float), scale**2)
         assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9 * wanted.max() + 1e-12)

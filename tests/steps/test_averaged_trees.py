@@ -9,12 +9,14 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
+from dphist.kernels.averaging import pruned
 from dphist.kernels.trees import tree as trees
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import estimate, partition
 from dphist.steps.partition import private
+from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import HatTotals, TreeTotals
 
 
@@ -97,6 +99,14 @@ class TestAverages:
             assert sum(part.share for part in made.spent) == 1
             if epsilon == "1000000":
                 assert np.abs(found.values - x).max() <= 0.5
+
+    def test_averages_know_the_variance_of_the_noise(self, monkeypatch):
+        seen, average = [], pruned.averaged
+        monkeypatch.setattr(pruned, "averaged", lambda given: seen.append(given) or average(given))
+        _, found, _ = values(np.repeat([5, 900, 0, 40], 256))
+        known = noise_law.variance(found.error.scales)
+        assert isinstance(found.error, TreeTotals) and seen[0].leaf[1].size
+        assert all(np.isin(of[1], known).all() for of in (seen[0].leaf, seen[0].inner, seen[0].pair))
 
     def test_grids_go_along_a_curve(self):
         x = np.zeros((20, 20), dtype=np.int64)

@@ -204,7 +204,8 @@ def test_pyramids_know_every_rectangle_any_range_and_any_cells(rows, columns):
     assert turned[0] == pytest.approx(z * math.sqrt(dense[np.ix_(column, column)].sum()))
     read = error_model_from_dict(json.loads(json.dumps(model.to_dict())), n)
     assert read.to_dict() == model.to_dict() and np.allclose(read.variances(), model.variances())
-    for damaged in ({"rule": 2}, {"rule": 0}, {"rows": rows + 1}, {"rows": 1}):
+    sides = {"rows": rows + 1}, {"rows": 1}, {"rows": 1, "columns": n}, {"rows": n, "columns": 1}
+    for damaged in ({"rule": 2}, {"rule": 0}, *sides):
         with pytest.raises(ReleaseFileError):
             error_model_from_dict(model.to_dict() | damaged, n)
     largest = {"rows": 128, "columns": 128, "n": 1 << 14}
