@@ -1,6 +1,7 @@
 """The table of planted privacy bugs fits the source, and the report tells of all of them."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -19,7 +20,10 @@ def test_a_bug_can_be_planted(bug):
     ast.parse(bug.plant(text))
     assert bug.plant(text) != text
     assert bug.tests
-    assert all((run.ROOT / name.partition("::")[0]).exists() for name in bug.tests)
+    for name in bug.tests:
+        path, *inside = name.partition("[")[0].split("::")
+        there = (run.ROOT / path).read_text() if inside else (run.ROOT / path).exists()
+        assert there and all(re.search(rf"(def|class) {part}\b", there) for part in inside), name
 
 
 def test_there_are_enough_of_them_and_each_has_a_name():
