@@ -246,3 +246,14 @@ def test_many_bins_gain_by_averaging_too():
     assert np.abs(made - truth).mean() < 0.4 * plain  # one tree instead of eight
     assert np.abs(few - truth[:4096]).mean() < 0.3 * plain
     assert made.sum() == pytest.approx(noisy.sum(), rel=1e-4)
+
+
+def test_inner_loops_of_prunings_are_compiled_once(monkeypatch):
+    """Those that call them are compiled here: what is read from disk leaves no trace of inner loops."""
+    from numba import njit
+
+    for name in ("_rise", "_fall"):
+        monkeypatch.setattr(pruned, name, njit(getattr(pruned, name).py_func))
+    averaged_totals(*noisy_tree(np.random.default_rng(1), 16, grouped=False))
+    assert len(pruned._part.signatures) == len(pruned._variance.signatures) == 1
+    assert len(pruned._left.signatures) == len(pruned._leaf.signatures) == 1

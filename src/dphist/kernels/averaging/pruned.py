@@ -246,7 +246,7 @@ def _rise(
             a = mid[q] if side else lo[q]
             b = hi[q] if side else mid[q]
             if b - a == 1:
-                found = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+                found = _leaf(leaf_noisy[a], _variance(leaf_var, np.int64(a)), open_variance, last)
             elif flags[q] & (_PAIRS << side):
                 p, y, v = a >> 1, 0.0, np.inf
                 if flags[q] & (_OWN_PAIRS << side):
@@ -275,7 +275,7 @@ def _rise(
         if not first:
             scale = means[pairs + q]
             away = _trend(starts, below, lo[q], hi[q], scale)
-        part = _part(starts, lo[q], mid[q], hi[q])
+        part = _part(starts[lo[q]], starts[mid[q]], starts[hi[q]])
         found = _divided(one, two, part, scale, away, odds[h], mixture[h], y, v, parts, kept[q - begin])
         means[pairs + q], message[q, 0], message[q, 1], message[q, 2] = found
         if counted.size:
@@ -327,7 +327,7 @@ def _fall(
             a = mid[q] if side else lo[q]
             b = hi[q] if side else mid[q]
             if b - a == 1:
-                found = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+                found = _leaf(leaf_noisy[a], _variance(leaf_var, np.int64(a)), open_variance, last)
             elif flags[q] & (_PAIRS << side):
                 p, y, v = a >> 1, 0.0, np.inf
                 if flags[q] & (_OWN_PAIRS << side):
@@ -347,7 +347,7 @@ def _fall(
                 two = found
             else:
                 one = found
-        total, part = means[pairs + q], _part(starts, lo[q], mid[q], hi[q])
+        total, part = means[pairs + q], _part(starts[lo[q]], starts[mid[q]], starts[hi[q]])
         given = _left(one, two, part, kept[q - begin], total)
         for side in range(2):
             a = mid[q] if side else lo[q]
@@ -357,10 +357,10 @@ def _fall(
                 below[b] = mean
             elif flags[q] & (_PAIRS << side):
                 means[a >> 1] = mean
-                one = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+                one = _leaf(leaf_noisy[a], _variance(leaf_var, np.int64(a)), open_variance, last)
                 two = _leaf(leaf_noisy[a + 1], _variance(leaf_var, a + 1), open_variance, last)
                 row = pair_kept[a >> 1 if len(pair_kept) == drift.size else side]
-                below[a + 1] = _left(one, two, _part(starts, a, a + 1, b), row, mean)
+                below[a + 1] = _left(one, two, _part(starts[a], starts[a + 1], starts[b]), row, mean)
                 below[b] = mean - below[a + 1]
             else:
                 means[pairs + older] = mean
@@ -380,9 +380,9 @@ def _leaf(noisy: float, var: float, open_variance: float, last: Floats) -> Messa
 
 
 @subkernel
-def _variance(var: Floats, node: int) -> float:
+def _variance(var: Floats, node: int | np.int64) -> float:
     """Return the variance of a leaf, a pair or an inner node, which may be that of all."""
-    return float(var[min(node, var.size - 1)])
+    return float(var[node if var.size > 1 else 0])
 
 
 @subkernel
@@ -403,9 +403,9 @@ def _pair(
     kept: Floats,
 ) -> Message:
     """Return the message of the pair of a group and the next; write what is kept of it for the way down."""
-    one = _leaf(leaf_noisy[a], _variance(leaf_var, a), open_variance, last)
+    one = _leaf(leaf_noisy[a], _variance(leaf_var, np.int64(a)), open_variance, last)
     two = _leaf(leaf_noisy[a + 1], _variance(leaf_var, a + 1), open_variance, last)
-    part = _part(starts, a, a + 1, a + 2)
+    part = _part(starts[a], starts[a + 1], starts[a + 2])
     return _divided(one, two, part, scale, drift, odds, mixture, noisy, var, parts, kept)
 
 
@@ -474,9 +474,9 @@ def _measured(way: tuple[float, float, float], noisy: float, var: float) -> tupl
 
 
 @subkernel
-def _part(starts: Ints, lo: int, mid: int, hi: int) -> float:
-    """Return the part of a node's bins that its left child has."""
-    return float(float(starts[mid] - starts[lo]) / float(starts[hi] - starts[lo]))
+def _part(lo: int, mid: int, hi: int) -> float:
+    """Return the part of a node's bins that its left child has, given where the children begin and end."""
+    return float(float(mid - lo) / float(hi - lo))
 
 
 @subkernel
