@@ -34,19 +34,20 @@ from dphist.release import Release
 MANY = 1 << 20
 # First uses before anything was done for them, by family, in one run with those of docs/many-bins.md.
 _FIRST = """
-ahp line points 12.0
-average line points 16.8
-dpc line points 14.1
-dawa line points 8.1
-dawa3 line points 18.7
-dawa3 line ranges 37.2
-hb line points 7.7
-hats line ranges 6.8
-greedyh-tuned line ranges 11.3
-privelet line points 8.3
-efpa line points 2.6
-mwem line points 2.3
-quadtree grid points 5.3
+ahp line points 9.1
+average line points 8.6
+dpc line points 9.8
+dpcube grid points 9.7
+dawa line points 6.0
+dawa3 line points 11.8
+dawa3 line ranges 23.7
+hb line points 4.5
+hats line ranges 3.8
+greedyh-tuned line ranges 6.6
+privelet line points 5.6
+efpa line points 1.3
+mwem line points 1.3
+quadtree grid points 3.2
 """
 _PEAK = """
 import sys, numpy as np, dphist
