@@ -176,6 +176,20 @@ def test_triangles_of_both_sides_know_every_rectangle_and_any_rows_and_columns(r
             error_model_from_dict(model.to_dict() | damaged, n)
 
 
+def test_a_grid_of_one_row_that_triangles_measured_is_known_along_both_axes(tmp_path):
+    release = dphist.from_counts(
+        np.arange(40).reshape(1, 40), epsilon=1, method="hats", workload="rectangles:40"
+    )
+    assert isinstance(release.error, GridHatTotals)
+    for axis, ends in ((0, (0, 1)), (1, (3, 30))):
+        line = release.project(axis)
+        line.save(tmp_path / f"{axis}.json")
+        for found in (line, dphist.load(tmp_path / f"{axis}.json")):
+            asked, other = found.sum(*ends), release.sum((0, 1), ends if axis else (0, 40))
+            assert (asked.value, asked.low, asked.high) == pytest.approx((other.value, other.low, other.high))
+            assert np.isfinite(found.intervals()).all() and np.isfinite(found.variances()).all()
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(26, 3), (2, 30), (12, 14)])
 def test_pyramids_know_every_rectangle_any_range_and_any_cells(rows, columns):
     n, draw = rows * columns, np.random.default_rng(rows)
@@ -354,7 +368,7 @@ def test_rectangles_that_cut_groups_lie_between_bounds_that_hold(method):
 
 @pytest.mark.parametrize(
     "change",
-    [{"columns": 1, "rows": 12}, {"columns": -4, "rows": -3}, {"columns": 4.0}, {"rows": None}, {"rows": 2}],
+    [{"columns": 0, "rows": 12}, {"columns": -4, "rows": -3}, {"columns": 4.0}, {"rows": None}, {"rows": 2}],
 )
 def test_triangles_of_a_grid_that_is_none_are_refused_when_they_are_read(change):
     told = GridHatTotals(3, 4, 2.0).to_dict()

@@ -104,7 +104,7 @@ class GridHatTotals(ProductSums):
 
     Args:
         rows: of the grid.
-        columns: of the grid, two or more.
+        columns: of the grid; 1 if it was measured as one row, and turned.
         scale: of the noise on each answer, in units of the answers' weights.
     """
 

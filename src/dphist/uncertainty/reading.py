@@ -65,7 +65,7 @@ _ENTRIES: dict[str, dict[str, Check]] = {
     FineTotals.kind: {"scale": _SCALES, "grid": _WHOLE},
     TreeTotals.kind: {"branching": _SEVERAL, "pruned": _FLAG},
     HatTotals.kind: {"scale": _POSITIVE, "queries": _QUERIES},
-    GridHatTotals.kind: {"scale": _POSITIVE, "rows": _WHOLE, "columns": _SEVERAL},
+    GridHatTotals.kind: {"scale": _POSITIVE, "rows": _WHOLE, "columns": _WHOLE},
     PyramidTotals.kind: {"scale": _POSITIVE, "rows": _SEVERAL, "columns": _SEVERAL},
     WaveletTotals.kind: {"scale": _POSITIVE, "columns": _WHOLE},
     Calibrated.kind: {"scale": _POSITIVE},

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dphist.domain.groups import Floats, Ints
 from dphist.errors import UsageError
 from dphist.kernels import kernel
-from dphist.kernels.trees.hats import HatShape, Weights, sides_of
+from dphist.kernels.trees.hats import WHOLE_OF_A_SIDE, HatShape, Weights, fitted_hats, sides_of
 from dphist.kernels.trees.hats_ranges import (
     Segments,
     Sums,
@@ -132,7 +132,8 @@ def solve_hats(error: HatsError, answers: ArrayLike) -> Floats:
 
 def side_errors(rows: int, columns: int) -> tuple[HatsError, HatsError]:
     """Return what least squares makes of noise of variance 1 along either side of a grid."""
-    down, across = (hats_error(side, 1.0) for side in sides_of(rows, columns, "all-ranges"))
+    sides = (fitted_hats(n, "all-ranges", whole=WHOLE_OF_A_SIDE) for n in (rows, columns))
+    down, across = (hats_error(side, 1.0) for side in sides)
     return down, across
 
 
