@@ -170,12 +170,19 @@ def main(folder: Path = HERE, ending: str = ".svg") -> None:
                 small.save(folder / name, scale=1.0, overwrite=True)
 
 
+CIRCLE = re.compile(  # two arcs are one
+    r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" '
+    r'd="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0" ([^>]*?)/>'
+)
+
+
 def shortened(svg: str) -> str:
     """Return a picture without what nobody sees: further digits, attributes of defaults, empty shapes."""
     unused = r' (?:opacity="1"|pointer-events="none"|aria-[a-z]+="[^"]*"|role="[^"]*"|class="[^"]*")'
     tags = re.compile(r"<[^>]*>")  # no word between tags is touched
     small = tags.sub(lambda tag: re.sub(unused, "", PLACES.sub(_rounded, tag[0])), svg)
-    return re.sub(r'<path d="(?:" display="none"|M0,0h0v0h0Z")/>', "", small)
+    small = re.sub(r'<path d="(?:" display="none"|M0,0h0v0h0Z")/>', "", small)
+    return CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3" \4/>', small)
 
 
 def _rounded(places: re.Match[str]) -> str:
