@@ -582,6 +582,16 @@ def test_two_rows_have_one_line_of_pyramids():
     assert hat.fitted_pyramids(2, 1000).first.size == hat.fitted_pyramids(1000, 2).first.size == 6
 
 
+def test_the_table_of_rectangles_is_made_in_little_more_memory_than_it_takes():
+    pyramids.pyramids_error.__wrapped__(12, 12)  # compiled
+    tracemalloc.start()
+    try:
+        known = pyramids.pyramids_error.__wrapped__(64, 64)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * known.under.nbytes
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_gain_of_pyramids_over_a_long_side_takes_memory_for_its_bins_and_not_for_pairs_of_them():
     tracemalloc.start()
     try:

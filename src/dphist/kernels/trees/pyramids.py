@@ -9,6 +9,7 @@ that four corners of a table suffice: it has an entry for every corner of the gr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,7 +18,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints
 from dphist.kernels import kernel
 from dphist.kernels.trees.hat_rules import MOST_CELLS
-from dphist.kernels.trees.hats import HatShape, fitted_pyramids
+from dphist.kernels.trees.hats import fitted_pyramids
 from dphist.kernels.trees.hats_fit import HatsError, hats_error, sides_gain
 
 _AT_ONCE = 1 << 12  # rectangles, whose entries are held at the same time
@@ -42,25 +43,25 @@ class PyramidsError:
 def pyramids_error(rows: int, columns: int) -> PyramidsError:
     """Return the prepared structure: O(n) for each pyramid."""
     error = hats_error(fitted_pyramids(rows, columns), 1.0)
-    own = _up_to_corners(error.own.reshape(1, rows, columns))[..., 0]
-    under = _up_to_corners((_dense(error.hats) * error.own).reshape(-1, rows, columns))
+    under = np.empty((rows + 1, columns + 1, error.hats.first.size))
+    for h, line in enumerate(_lines(error)):
+        under[..., h] = _up_to_corners(line.reshape(rows, columns))
     _solve_all(error.start, error.base, error.factor, under.reshape(-1, under.shape[2]))
-    return PyramidsError(error, own, under)
+    return PyramidsError(error, _up_to_corners(error.own.reshape(rows, columns)), under)
 
 
-def _dense(hats: HatShape) -> Floats:
-    """Return the weights of every cell in every pyramid."""
-    out = np.zeros((hats.first.size, hats.n))
-    for line, lo, weights in zip(out, hats.first, np.split(hats.weights, hats.offset[1:-1]), strict=True):
+def _lines(error: HatsError) -> Iterator[Floats]:
+    """Yield for each pyramid its weight in every cell, times the variance of the cell's own answer."""
+    hats = error.hats
+    for lo, weights in zip(hats.first, np.split(hats.weights, hats.offset[1:-1]), strict=True):
+        line = np.zeros(hats.n)
         line[lo : lo + weights.size] = weights
-    return out
+        yield line * error.own
 
 
 def _up_to_corners(cells: Floats) -> Floats:
-    """Return the sums of each grid's cells above and left of every corner; the grids go last."""
-    sums = np.zeros((cells.shape[1] + 1, cells.shape[2] + 1, cells.shape[0]))
-    sums[1:, 1:] = cells.cumsum(axis=1).cumsum(axis=2).transpose(1, 2, 0)
-    return sums
+    """Return the sums of a grid's cells above and left of every corner."""
+    return np.pad(cells.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
 
 
 @kernel
@@ -103,9 +104,9 @@ def pyramids_gain(rows: int, columns: int) -> float:
     """Return the standard error of a grid's mean rectangle by pyramids, over that by single cells."""
     shape = fitted_pyramids(rows, columns)
     error = hats_error(shape, float(shape.whole) ** 2)
-    under = (_dense(shape) * error.own).reshape(-1, rows, columns)
-    asked = np.array([_held_together(_held_together(each).T).T.ravel() for each in under])
-    overlaps = asked @ under.reshape(len(under), -1).T
+    under = np.array([*_lines(error)])
+    asked = [_held_together(_held_together(line.reshape(rows, columns)).T).T.ravel() for line in under]
+    overlaps = np.array(asked) @ under.T
     _solve_all(error.start, error.base, error.factor, overlaps)
     twice = np.ascontiguousarray(overlaps.T)
     _solve_all(error.start, error.base, error.factor, twice)
