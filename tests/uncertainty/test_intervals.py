@@ -525,3 +525,23 @@ def test_distances_are_measured_from_what_the_intervals_of_averaged_values_are_a
         shared = model.base.groups.spread(model.base.classes) >= 0
         measured, averaged = (np.abs(x - v)[shared].sum() for v in (model.measured, model.values))
         assert 2 * abs(model.base.distances.sum() - measured) < measured - averaged
+
+
+@pytest.mark.parametrize("method", ["hats", "dawa3", "dawa", "privelet"])
+def test_quantiles_of_overlapping_sums_have_intervals_by_the_shares_below_all_edges(method):
+    x = np.random.default_rng(4).poisson(200 * np.exp(-(((np.arange(101) - 40) / 20) ** 2)))
+    below = np.concatenate(([0], np.cumsum(x))) / x.sum()
+    plan = dphist.Plan(bins=Domain((Integers(0, 100),)), epsilon="0.05", method=method, workload="ranges")
+    held = []
+    for seed in range(12):
+        noisy = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=seed)
+        release = plan.pipeline.run(noisy, plan.queries)
+        shares = release.cdf(np.arange(102))
+        for q in (0.1, 0.5, 0.9):
+            found = release.quantile(q)
+            possible = [j for j in range(101) if shares.low[j] <= q <= shares.high[j + 1]]
+            assert found.low == min(possible[0], found.value) and "shares" in found.note
+            assert found.high == max(possible[-1] + 1, found.value)
+            own = int(np.searchsorted(below, q, side="right")) - 1  # the bin that has the quantile
+            held.append(found.low <= own and own + 1 <= found.high)
+    assert np.mean(held) >= 0.9

@@ -57,7 +57,10 @@ def advise(
         str | None, option(PRIVACY, "Or the error to reach: records per query, or 2%.", "X")
     ] = None,
     at: Annotated[str | None, option(PRIVACY, "The level whose error that is.", "LEVEL")] = None,
-    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    workload: Annotated[
+        str,
+        option(PRIVACY, "What matters: points (default), ranges, prefixes; of a grid, rectangles", "NAME"),
+    ] = "points",
     method: Annotated[list[str] | None, option(PRIVACY, "Compare only these methods: A,B", "NAMES")] = None,
     sums: Sums = None,
     like: Like = None,
@@ -113,7 +116,10 @@ def preview(
     person: options.Person,
     method: Annotated[str, option(PRIVACY, "Default: auto; plain noise: identity.", "NAME")] = "auto",
     calibrate: Annotated[str | None, option(PRIVACY, "Part of epsilon for measuring bias.", "PART")] = None,
-    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    workload: Annotated[
+        str,
+        option(PRIVACY, "What matters: points (default), ranges, prefixes; of a grid, rectangles", "NAME"),
+    ] = "points",
     post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",
     records: Annotated[str, option(_DATA, f"Approximate number of records; default {RECORDS:,}.", "N")] = str(
         RECORDS

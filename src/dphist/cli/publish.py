@@ -55,7 +55,10 @@ def publish(
         str | None,
         option(PRIVACY, "Part of epsilon for measuring bias.", "PART"),
     ] = None,
-    workload: Annotated[str, option(PRIVACY, "What matters: points (default), ranges", "NAME")] = "points",
+    workload: Annotated[
+        str,
+        option(PRIVACY, "What matters: points (default), ranges, prefixes; of a grid, rectangles", "NAME"),
+    ] = "points",
     prior: Annotated[Path | None, option(PRIVACY, "Earlier release or public counts.", "FILE")] = None,
     public_prior: Annotated[
         bool, option(PRIVACY, "Counts in --prior are public.", None, "--public-prior")

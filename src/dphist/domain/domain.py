@@ -55,7 +55,9 @@ class Domain:
     def axis(self) -> Axis:
         """The only axis of a one-dimensional domain."""
         if len(self.axes) != 1:
-            raise UsageError("this needs a one-dimensional histogram, and the domain is a grid.")
+            raise UsageError(
+                "this needs a one-dimensional histogram, and the domain is a grid: project it first."
+            )
         return self.axes[0]
 
     def to_dict(self) -> dict[str, Any]:

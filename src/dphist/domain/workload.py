@@ -425,7 +425,9 @@ def _set(workload: Workload, **derived: object) -> None:
 def _shape(over: object, axes: int | None = None) -> tuple[int, ...]:
     shape = tuple(as_int(v, "a number of bins") for v in (over if isinstance(over, Sequence) else [over]))
     if len(shape) not in ((1, 2) if axes is None else (axes,)):
-        raise UsageError(f"ranges need a domain of one axis and rectangles a grid of two, not {shape}.")
+        raise UsageError(
+            f"ranges need a domain of one axis and rectangles a grid of two, not {shape}: name the other."
+        )
     if min(shape) < 1 or math.prod(shape) > MOST_BINS:
         raise UsageError(f"a workload is over 1 to {MOST_BINS} bins, not {shape}.")
     return shape

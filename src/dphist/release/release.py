@@ -439,8 +439,9 @@ class Release:
             above = self.error.range_answers(sums[-1] - sums[edge], edge, stop, level=each)[3 - which]
             below, above = np.maximum(below, 0.0), np.maximum(above, 0.0)
             some = below + above > 0  # neither is known to hold a record: any share is possible
-            nothing = np.isnan(below + above)
-            share = np.where(some, below / np.where(some, below + above, 1.0), (1 + sign) / 2)
+            nothing = ~np.isfinite(below + above)
+            with np.errstate(invalid="ignore"):  # where a bin was not measured
+                share = np.where(some, below / np.where(some, below + above, 1.0), (1 + sign) / 2)
             ends.append(np.where(nothing, math.nan, share))
         return np.minimum(ends[0], value), np.maximum(ends[1], value)
 
@@ -534,12 +535,18 @@ class Release:
             return Estimate(math.nan, None, None, level, self._note(note))
         value = invert(edges, shares, float(q))
         margins = self.error.quantile_margins(float(q), level=level)
-        if margins is None:
-            note = f"Intervals for quantiles of this release are unknown. {self.error.description}"
-            return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
-        bins = possible_bins(self._measured, margins, q=float(q))
+        if margins is not None:
+            bins = possible_bins(self._measured, margins, q=float(q))
+            note = "Holds for this quantile alone, with at least the stated level (Chernoff's bound)."
+        else:
+            # The edges of the quantile's own bin are fixed: it is left out only if either's interval misses.
+            least, most = self._share_ends(edges, shares, level)
+            if np.isnan(least).any():
+                note = f"Intervals for quantiles of this release are unknown. {self.error.description}"
+                return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
+            bins = np.flatnonzero((least[:-1] <= q) & (most[1:] >= q))
+            note = f"Holds for this quantile alone, as intervals of shares do. {self.error.description}"
         ends = (edges[bins[0]], edges[bins[-1] + 1]) if bins.size else (value, value)
-        note = "Holds for this quantile alone, with at least the stated level (Chernoff's bound)."
         low, high = min(float(ends[0]), value), max(float(ends[1]), value)
         spelled = tuple(map(clock, (value, low, high))) if clock else ()
         return Estimate(value, low, high, level, self._note(note), spelled)
