@@ -57,7 +57,7 @@ def publish(
     ] = None,
     workload: Annotated[
         str,
-        option(PRIVACY, "What matters: points (default), ranges, prefixes; of a grid, rectangles", "NAME"),
+        option(PRIVACY, "points (default), ranges, rectangles", "NAME"),
     ] = "points",
     prior: Annotated[Path | None, option(PRIVACY, "Earlier release or public counts.", "FILE")] = None,
     public_prior: Annotated[
