@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dphist
+from dphist._common.rounded import interval
 from dphist.errors import LedgerError, OutputError, ReleaseFileError, UsageError
 from dphist.release import files, words
 from dphist.reports import tables
@@ -224,7 +225,7 @@ def test_groups_have_their_totals_and_errors(folder):
     for row in by_ward[1:]:
         total = release[row[0]].total()
         assert row[1] == f"{release[row[0]].values().sum():,.0f}"
-        assert row[2] == f"{max(total.low, 0):,.0f} to {total.high:,.0f}"
+        assert row[2] == interval(max(total.low, 0), total.high)
     assert errors[0][:2] == ["level", "groups"]
     assert "for each of the declared groups (2 of wing, 3 of ward)" in page.text
     assert "Across: age; upwards: records." in page.text, "what the picture says of itself"
@@ -237,11 +238,11 @@ def test_a_grid_has_cells_and_sums_with_intervals(folder):
     check_safe(page)
     cells, along_y, along_x = page.tables[:3]
     low, high = grid.intervals()
-    assert cells[1][1] == f"{grid.raw[0]:,.0f}{low[0, 0]:,.0f} to {high[0, 0]:,.0f}"
+    assert cells[1][1] == f"{grid.raw[0]:,.0f}{interval(low[0, 0], high[0, 0])}"
     assert [row[0] for row in along_x[1:]] == ["x", "y"]
     answer = grid.sum((0, 2), ["y"])
     assert along_x[2][1] == f"{answer.value:,.0f}"
-    assert along_x[2][2] == f"{answer.low:,.0f} to {answer.high:,.0f}"
+    assert along_x[2][2] == interval(answer.low, answer.high)
     assert "The colour of a cell" in page.text and along_y[0][0] == "bin"
 
 
@@ -252,7 +253,7 @@ def test_long_histograms_are_summed_and_long_lists_cut(folder):
     assert "The last row has fewer" in made.note
     answer = line.sum(7, 14, level=0.9)
     assert made.rows[1][1] == f"{answer.value:,.0f}"
-    assert made.rows[1][2] == f"{answer.low:,.0f} to {answer.high:,.0f}"
+    assert made.rows[1][2] == interval(answer.low, answer.high)
     even = next(tables.tables(dphist.from_counts(np.ones(400, int), epsilon=1), level=0.9))
     assert len(even.rows) == 50 and "fewer" not in even.note
     labels = [f"label {i}" for i in range(300)]

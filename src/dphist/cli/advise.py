@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from dphist._common.rounded import interval
 from dphist.cli import options
 from dphist.cli.bins import make_domain, make_groups, words
 from dphist.cli.common import (
@@ -197,7 +198,7 @@ def _show_one(found: Preview, plot: Path | None, overwrite: bool, as_json: bool)
     show(f"95 of 100 answers are within {short(found.within(0.95))} records of the truth")
     if len(found.domain.axes) == 1:
         names, n = found.domain.axis.names(), found.domain.n
-        rows = [(names[i], f"{found.truth[i]:,}", f"{low[i]:z,.0f} to {high[i]:z,.0f}") for i in _some(n)]
+        rows = [(names[i], f"{found.truth[i]:,}", interval(low[i], high[i])) for i in _some(n)]
         header = ("bin", "made up", "nine in ten outcomes")
         print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
     dozen = ", ".join(short(float(e)) for e in found.errors[: len(found.releases)])

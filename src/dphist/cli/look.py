@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dphist._common.rounded import nothing_else
 from dphist.cli.common import (
     JsonFlag,
     amount,
@@ -99,7 +100,8 @@ def query(
         show(str(answer))
         if changed is not None:
             show(f"changed by {changed}")
-        for words in filter(None, (accuracy, shared_bins(asked.domain))):
+        empty = nothing_else([answer.low], [answer.high])
+        for words in filter(None, (empty, accuracy, shared_bins(asked.domain))):
             say(f"note: {words}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dphist._common.rounded import above, interval, nothing_else
 from dphist._common.text import harmless
 from dphist.cli.common import SCREEN, print_table, screen_width, show
 from dphist.domain import Hashed, Integers, Keyed
@@ -47,7 +48,7 @@ def _show_groups(release: GroupedRelease) -> None:
         rows = []
         for i in largest:
             answer = release[name, labels[i]].total()
-            ends = "not known" if answer.low is None else f"{answer.low:z,.0f} to {answer.high:z,.0f}"
+            ends = interval(answer.low, answer.high)
             rows.append((harmless(labels[i], keep=""), f"{totals[i]:z,.0f}", ends))
         if len(labels) > len(largest):
             rows.append((f"… {len(labels) - len(largest):,} more", "", ""))
@@ -65,7 +66,7 @@ def _show_pieces(release: SparseRelease) -> None:
     rows = []
     for i in largest:
         name = names[i] if "bin" in table or table["bins"][i] == 1 else f"{names[i]} to {table['last'][i]}"
-        ends = f"{table['low'][i]:z,.0f} to {table['high'][i]:z,.0f}"
+        ends = interval(table["low"][i], table["high"][i])
         if release.listing is not None:  # these are shown because they are listed
             ends = f"{max(table['raw'][i] - release.listing.all_listed(0.95) + 1, 0):z,.0f}"
         rows.append((harmless(name, keep=""), f"{table['value'][i]:z,.0f}", ends))
@@ -76,6 +77,11 @@ def _show_pieces(release: SparseRelease) -> None:
         header = ("bin", "records", "at least (95 %, all at once)")
     print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
     show(f"records in all: {release.total()}")
+    if release.listing is None:
+        for line in textwrap.wrap(
+            nothing_else(table["low"][largest], table["high"][largest]), screen_width(SCREEN)
+        ):
+            show(line)
     for line in textwrap.wrap(release.description, screen_width(SCREEN)):
         show(line)
 
@@ -97,8 +103,7 @@ def _show_values(release: Release) -> None:
     shown = range(len(names)) if len(names) <= 24 else [*range(12), *range(len(names) - 12, len(names))]
     rows = []
     for i in shown:
-        error = f"{low[i]:z,.0f} to {high[i]:z,.0f}" if low[i] == low[i] else "not known"
-        rows.append((names[i], f"{values[i]:z,.0f}", error))
+        rows.append((names[i], f"{values[i]:z,.0f}", interval(low[i], high[i])))
     header = ("bin", "records", "95 % interval")
     numbers = sum(max(cell_len(row[k]) for row in [header, *rows]) for k in (1, 2))
     longest = max(cell_len(row[0]) for row in [header, *rows])
@@ -111,6 +116,9 @@ def _show_values(release: Release) -> None:
     if len(names) > 24:
         table.insert(12, ("…", "…", "…", ""))
     print_table((*header, ""), table, right=header[1:], label=label, width=screen_width(SCREEN))
+    which = list(shown)
+    for line in textwrap.wrap(nothing_else(low[which], high[which]), screen_width(SCREEN)):
+        show(line)
     if not (low == low).any():
         show(release.error.description)
 
@@ -139,9 +147,8 @@ def _show_grid(release: Release) -> None:
     low, high = release.intervals()
     width = (high - low).ravel() / 2
     if release.post == "none" and np.ptp(width) < 1e-9:
-        show(
-            f"95 % interval: {width[0]:z,.0f} below to {width[0]:z,.0f} above each value, for each on its own"
-        )
+        half = f"{above(width[0]):z,.0f}"
+        show(f"95 % interval: {half} below to {half} above each value, for each on its own")
 
 
 def spelled_edges(axis: Axis) -> list[Any]:

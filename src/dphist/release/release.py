@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist._common.renamed import renamed_scale, warn_renamed
+from dphist._common.rounded import above, below
 from dphist._common.spent import Spent
 from dphist.domain import Domain, Instants, Labelled, as_int
 from dphist.domain.boxes import running
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 
 STAMP = "SIMULATED: not private."
-
-
-_SLACK = 1e-6  # of the last digit that is shown: what is lost by writing a number in base 2
 
 
 def _shown(number: float) -> str:
@@ -59,9 +57,8 @@ def _readable(value: float, low: float | None, high: float | None) -> list[str]:
     digits = max(1 - math.floor(math.log10(half)), 0)  # after the point
     if digits > 300 or max(abs(low), abs(high), abs(value)) > 10.0 ** (15 - digits):  # more than there are
         return [_shown(number) for number in (value, low, high)]
-    steps = [number * 10.0**digits for number in (value, low, high)]
-    rounded = [round(steps[0]), math.floor(steps[1] + _SLACK), math.ceil(steps[2] - _SLACK)]
-    texts = [f"{step / 10.0**digits:,.{digits}f}" for step in rounded]
+    rounded = (round(value * 10.0**digits) / 10.0**digits, below(low, digits), above(high, digits))
+    texts = [f"{number:z,.{digits}f}" for number in rounded]
     return [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
 
 

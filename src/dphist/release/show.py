@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dphist._common.rounded import above, below, nothing_else
 from dphist.domain import Axis, Categories, Instants, Integers, Keyed, Regular
 from dphist.errors import UsageError
 from dphist.release.release import Release
@@ -362,12 +364,14 @@ def _table(release: Release | SparseRelease) -> str:
     many = table["value"].size
     shown = min(many, MOST_ROWS)
     cells = [
-        [f"<td{_right(name)}>{html.escape(_cell(x))}</td>" for x in table[name][:shown]] for name in names
+        [f"<td{_right(name)}>{html.escape(_cell(x, name))}</td>" for x in table[name][:shown]]
+        for name in names
     ]
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*cells, strict=True))
     what = "bins" if isinstance(release, Release) or release.listing is not None else "groups of bins"
     rest = f"<p>{many - shown:,} more {what} are in <code>to_pandas()</code>.</p>" if many > shown else ""
-    return f"<table><tr>{head}</tr>{rows}</table>{rest}"
+    empty = nothing_else(table["low"][:shown], table["high"][:shown])
+    return f"<table><tr>{head}</tr>{rows}</table>{rest}{f'<p>{empty}</p>' if empty else ''}"
 
 
 def _largest(table: Columns) -> Columns:
@@ -379,11 +383,14 @@ def _right(name: str) -> str:
     return "" if "label" in name or name in ("bin", "first", "last") else " class='number'"
 
 
-def _cell(entry: Any) -> str:
-    """Return an entry for reading; an interval that is not known is a dash."""
+def _cell(entry: Any, name: str) -> str:
+    """Return an entry for reading; an end of an interval is rounded outwards, and a dash if not known."""
     if isinstance(entry, str):
         return entry
     number = float(entry)
     if not np.isfinite(number):
         return "\u2013" if np.isnan(number) else str(number)
+    outwards = {"low": below, "high": above}.get(name)
+    if outwards is not None and number:
+        number = outwards(number, max(5 - math.floor(math.log10(abs(number))), 0))
     return f"{number:z,.0f}" if number == round(number) or abs(number) >= 1e5 else f"{number:,.6g}"

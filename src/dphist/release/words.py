@@ -201,8 +201,13 @@ def _spent(release: AnyRelease) -> str:
     return "; ".join(parts[:_MOST_CHARGES]) + (f"; and {more:,} further measurements" if more > 0 else "")
 
 
-def _made_presentable(release: AnyRelease, published: Published | None) -> str:
+def is_averaged(release: AnyRelease) -> bool:
+    """Return whether values were averaged or grouped after the measurement that intervals come from."""
     error = release.levels[-1].error(0) if isinstance(release, GroupedRelease) else release.error
+    return error.measured_values is not None
+
+
+def _made_presentable(release: AnyRelease, published: Published | None) -> str:
     if isinstance(release, SparseRelease) and release.listing is not None:
         return (
             "The estimates are as measured. Those below the threshold were left out, and are in no sum but "
@@ -211,7 +216,7 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
     bias = (
         "The estimates are as measured, and sums should be taken of them: they may be negative or fractional."
     )
-    if error.measured_values is not None:
+    if is_averaged(release):
         bias = (
             "The values were averaged or grouped after the measurement, so that those of single bins may be "
             "biased; the unbiased measurement is part of the release, and answers to ranges are moved into "

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist._common.rounded import above
 from dphist._common.text import harmless
 from dphist.release import export, files, words
 from dphist.release.grouped import GroupedRelease
@@ -274,7 +275,7 @@ def _epsilon(epsilon: Fraction) -> str:
 def _tiles(release: words.AnyRelease, level: float) -> str:
     total = release.total(level=level)
     margin = _typical(release, level)
-    wide = "not known" if margin is None else f"\N{PLUS-MINUS SIGN} {number(margin)}"
+    wide = "not known" if margin is None else f"\N{PLUS-MINUS SIGN} {number(above(margin))}"
     bound = f"; at most {release.sensitivity} records of each are counted" if release.bounding else ""
     tiles = [
         (wide, f"records: the {100 * level:g} % interval of {_typical_one(release)}"),
@@ -308,8 +309,10 @@ def _typical(release: words.AnyRelease, level: float) -> float | None:
 
 
 def _reading(release: words.AnyRelease, level: float) -> str:
-    if release.post == "none":
-        values = "Values are as measured: noise can make a small count negative."
+    if release.post == "none" and words.is_averaged(release):
+        values = "Values were averaged after the measurement; intervals are those of the measurement."
+    elif release.post == "none":
+        values = "Values are as estimated: noise can make a small count negative."
     else:
         values = (
             "Values were made presentable afterwards; for sums, take the estimates of the exported table."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from dphist._common.rounded import interval, nothing_else
 from dphist.domain import Addresses, Axis, Categories, Codes, Hashed, Keyed
 from dphist.domain.groups import Floats
 from dphist.release.grouped import GroupedRelease
@@ -52,10 +52,8 @@ def number(value: float, digits: int = 0) -> str:
 
 
 def ends(low: float | None, high: float | None, digits: int = 0) -> str:
-    """Return an interval for reading."""
-    if low is None or high is None or math.isnan(low):
-        return "not known"
-    return f"{number(low, digits)} to {number(high, digits)}"
+    """Return an interval for reading, rounded outwards, with true minus signs."""
+    return interval(low, high, digits).replace("-", "\N{MINUS SIGN}")
 
 
 def digits_of(low: Floats, high: Floats) -> int:
@@ -79,12 +77,13 @@ def _of_line(release: Release, *, level: float) -> Table:
         note += " The last row has fewer." if n % each else ""
     values, (low, high) = shown.presentable, shown.presentable_intervals(level=level)
     names = shown.domain.axis.names()
-    which: Sequence[int] = range(len(names))
+    which = list(range(len(names)))
     if len(names) > MOST_ROWS:
         which = sorted(np.argsort(-values, kind="stable")[:MOST_LABELS].tolist())
         note = f"The {MOST_LABELS} largest of {n:,} labels; the exported table has all."
     digits = digits_of(low, high)
     rows = [(names[i], number(values[i], digits), ends(low[i], high[i], digits)) for i in which]
+    note = f"{note} {nothing_else(low[which], high[which])}".strip()
     return Table("Published values", (_named(release, 0), "records", _percent(level)), rows, note)
 
 
@@ -107,7 +106,8 @@ def _of_pieces(release: SparseRelease, *, level: float) -> Table:
             )
             for i in largest
         ]
-        return Table("Published groups", sides, groups, note)
+        note += nothing_else(low[largest], high[largest])
+        return Table("Published groups", sides, groups, note.strip())
     off = listing.all_listed(level) - 1
     header = ("bin", "records", f"at least ({100 * level:g} %, all at once)")
     rows = [
@@ -140,7 +140,8 @@ def _of_grid(release: Release, *, level: float) -> Iterator[Table]:
             for i, name in enumerate(x.names())
         ]
         corner = f"{_named(release, 0)} (down), {_named(release, 1)} (across)"
-        note = f"Below each value: the {_percent(level)} of this cell alone."
+        empty = nothing_else(low.ravel(), high.ravel())
+        note = f"Below each value: the {_percent(level)} of this cell alone. {empty}".rstrip()
         yield Table("Published values", (corner, *y.names()), rows, note)
     for axis, (along, other) in enumerate(((x, y), (y, x))):
         if along.n > MOST_ROWS or isinstance(x, Hashed) or isinstance(y, Hashed):

@@ -1,7 +1,7 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, latest, post } from './api.js';
 import { cells, histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, ask, attributes, button, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, words } from './dom.js';
+import { $, ask, attributes, button, ceil, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, words } from './dom.js';
 import { attempt, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
@@ -30,7 +30,7 @@ const ends = () => joint ? it.joint : it.each, isJoint = () => it.joint?.low?.so
 // The lowest groups, and how one of them is opened.
 const lowest = () => it.groups?.levels.at(-1), pick = i => load(it.path, [lowest().name, ...[lowest().labels[i]].flat()]);
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
-const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(r.low)} to ${count(r.high)}`;
+const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(floor(r.low))} to ${count(ceil(r.high))}`;
 const reads = () => {
   const box = $('#xread'), r = answer?.ranges?.[0], c = answer?.compare?.change?.[0];
   if (!box || !r) return;
