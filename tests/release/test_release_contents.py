@@ -115,8 +115,8 @@ WHITELIST = {
     **{f"parameters.{step}.{setting}": PLAN for step in _STEPS[:3] for setting in _SETTINGS},
     # the estimate that ran: triangles or a tree, by the groups that were found
     **{f"parameters.estimate.{setting}": NOISY for setting in (*_SETTINGS, "chosen_by")},
-    **{f"parameters.shares.{key}": PLAN for key in ("initialize", "partition", "estimate")},
-    "parameters.shares.calibrate": NOISY,  # nothing is kept for it where every bin was found to be alone
+    # as spent: a question before grouping may leave more for the estimate, and for no calibration
+    **{f"parameters.shares.{key}": NOISY for key in ("initialize", "partition", "estimate", "calibrate")},
     **{
         f"parameters.workload.{key}": PLAN
         for key in ["kind", "n", "shape[]", "x0[]", "x1[]", "y0[]", "y1[]", "lo[]", "hi[]", "lengths[]"]

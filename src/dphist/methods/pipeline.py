@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,9 +125,12 @@ class Pipeline:
         first, second, third = (
             part * (1 - kept) for part in (self.split.initialize, self.split.partition, self.split.estimate)
         )
+        spent = [spent_so_far(curator)]
         rough = self.initialize(curator, share=first)
+        spent.append(spent_so_far(curator))
         order = self.order(curator.domain, rough)
         groups = self.partition(curator, rough, order, share=second, later=third)
+        spent.append(spent_so_far(curator))
         if groups.n != curator.domain.n:
             raise UsageError(
                 f"{_name(self.partition)} returned groups of {groups.n} bins for {curator.domain.n}."
@@ -134,14 +138,14 @@ class Pipeline:
         if groups.are_singletons:  # no bins share a value, so there is no bias to measure
             third, kept = third + kept, Fraction(0)
         # Budget that the partitioner left unused goes to the estimate; a charge cannot give more than it has.
-        unused = first + second - _spent(curator)
+        unused = first + second - spent[-1]
         estimated = self.estimate(curator, rough, groups, workload, share=third + unused)
+        spent.append(spent_so_far(curator))
         estimated = dataclasses.replace(estimated, rough=rough)
         if kept:
-            before = _spent(curator)
             estimated = calibrate(curator, groups, estimated, share=kept)
-            estimated = dataclasses.replace(estimated, calibrated=_spent(curator) - before)
-        return groups, estimated
+        spent.append(spent_so_far(curator))
+        return groups, dataclasses.replace(estimated, shares=_between(spent))
 
     def run(
         self,
@@ -225,13 +229,16 @@ class Pipeline:
         """Return the steps and their shares, ready for JSON.
 
         Args:
-            estimated: the result of a run; the description then names the steps that ran and the share that
-                calibration used.
+            estimated: the result of a run; the description then names the steps that ran, and the shares are
+                those that they spent. What a question before grouping left is in that of the estimate.
         """
         steps = {slot: _describe(getattr(self, slot)) for slot in ("initialize", "order", "partition")}
-        shares = {f.name: str(getattr(self.split, f.name)) for f in dataclasses.fields(self.split)}
-        if self.calibrate:
-            shares["calibrate"] = str(self.calibrate if estimated is None else estimated.calibrated)
+        declared = {
+            f.name: getattr(self.split, f.name) * (1 - self.calibrate) for f in dataclasses.fields(self.split)
+        }
+        declared |= {"calibrate": self.calibrate} if self.calibrate else {}
+        spent = {} if estimated is None else estimated.shares
+        shares = {name: str(spent.get(name, share)) for name, share in declared.items()}
         by = None if estimated is None else estimated.by
         chosen = {} if by is None else _describe(by) | {"chosen_by": _name(self.estimate)}
         return {
@@ -291,8 +298,15 @@ def _asks_one_or_all(workload: Workload, along: int, n: int) -> bool:
     return bool(np.isin(widths, (1, n)).all())
 
 
-def _spent(curator: Curator) -> Fraction:
+def spent_so_far(curator: Curator) -> Fraction:
+    """Return the share of the budget that was spent by now."""
     return sum((part.share for part in curator.spent), Fraction(0))
+
+
+def _between(spent: Sequence[Fraction]) -> dict[str, Fraction]:
+    """Return what each step spent, from what was spent in all before the first and after each of them."""
+    steps = ("initialize", "partition", "estimate", "calibrate")
+    return {step: after - before for step, (before, after) in zip(steps, pairwise(spent), strict=True)}
 
 
 def _share(value: object, name: str) -> Fraction:

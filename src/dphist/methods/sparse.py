@@ -15,7 +15,7 @@ from dphist.domain import MAX_BINS, Domain, Hashed, Integers, Regular, curve, sh
 from dphist.domain.groups import Groups
 from dphist.domain.workload import AllRanges, Points, Prefixes, Ranges, Workload
 from dphist.errors import UsageError
-from dphist.methods.pipeline import Pipeline, Split
+from dphist.methods.pipeline import Pipeline, Split, spent_so_far
 from dphist.privacy.curator import Curator
 from dphist.release import Post, Release
 from dphist.release.sparse import SparseRelease
@@ -69,11 +69,15 @@ class SparsePipeline(Pipeline):
         if self._on_curve(curator.domain):
             curator, workload = curator.along_curve(), AllRanges(curve.side(curator.domain.shape) ** 2)
         groups = self.partition(curator, None, None, share=self.split.partition, later=self.split.estimate)
+        found = spent_so_far(curator)
         if isinstance(self.estimate, Listed):
             made = self.estimate(curator, None, groups, workload, share=self.split.estimate)
-            return made.groups or groups, made
-        alone, asked = Groups.singletons(groups.k), onto(workload, groups)
-        return groups, self.estimate(curator.gather(groups), None, alone, asked, share=self.split.estimate)
+            groups = made.groups or groups
+        else:
+            alone, asked = Groups.singletons(groups.k), onto(workload, groups)
+            made = self.estimate(curator.gather(groups), None, alone, asked, share=self.split.estimate)
+        shares = {"partition": found, "estimate": spent_so_far(curator) - found}
+        return groups, dataclasses.replace(made, shares=shares)
 
     def values(self, curator: Curator, workload: Workload) -> tuple[Groups, Estimated]:
         """Return a value for every bin, where these are few enough."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -36,7 +36,7 @@ class Estimated:
         rough: the rough counts that the steps looked at; the pipeline adds them.
         noise: the variance of the noise in each group's total, where the error model does not state it.
         by: the step that made the values, where the estimator left that to another one.
-        calibrated: the share that was spent on measuring the bias.
+        shares: what each step spent, and measuring the bias, by name; the pipeline adds them.
         measured: unbiased values that ``error`` is about, one per bin, where ``values`` were averaged from
             them: intervals come from the measurement, values from the averaging. If it is None, ``error`` is
             about ``values``.
@@ -51,7 +51,7 @@ class Estimated:
     rough: Rough = None
     noise: Floats | None = None
     by: Step | None = None
-    calibrated: Fraction = Fraction(0)
+    shares: Mapping[str, Fraction] = field(default_factory=dict)
     measured: Floats | None = None
     averaging: Callable[[Floats], Floats] | None = None
     groups: Groups | None = None

@@ -1,0 +1,43 @@
+"""A release states the shares that its steps spent, not those that were planned."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dphist
+
+ROUGH, FLAT = np.random.default_rng(1).integers(0, 20_000, 512), np.full(512, 100)
+
+
+def shares_of(release):
+    return {name: Fraction(share) for name, share in release.parameters["shares"].items()}
+
+
+@pytest.mark.parametrize("method", ["dawa2", "dawa3"])
+def test_what_a_question_left_is_in_the_share_of_the_estimate(method):
+    release = dphist.from_counts(ROUGH, epsilon=1, method=method, workload="ranges")
+    question, measured = release.charges
+    assert question.purpose == "choice among 2 candidates"
+    assert shares_of(release) == {
+        "initialize": 0,
+        "partition": question.share,
+        "estimate": measured.share,
+        "calibrate": 0,
+    }
+
+
+@pytest.mark.parametrize("method", ["dawa", "dawa3", "sdahp", "identity"])
+def test_the_shares_add_up_to_what_was_charged(method):
+    workload = "points" if method in ("sdahp", "identity") else "ranges"
+    release = dphist.from_counts(FLAT, epsilon=1, method=method, workload=workload)
+    assert sum(shares_of(release).values()) == sum(charge.share for charge in release.charges) == 1
+    if method == "dawa3":
+        assert shares_of(release)["calibrate"] == Fraction(1, 20) and len(release.charges) == 5
+
+
+def test_so_do_those_of_very_many_bins():
+    release = dphist.histogram([80] * 1000, integers=(0, 2**40), epsilon=1, workload="ranges")
+    assert sum(shares_of(release).values()) == sum(charge.share for charge in release.charges) == 1
