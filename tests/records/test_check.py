@@ -350,3 +350,19 @@ def test_open_quotes_are_those_of_each_line_however_the_file_is_cut(size):
     text = b'a"b\n""\n\n"\n"x""\nplain\n"last'
     blocks = [text[i : i + size] for i in range(0, len(text), size)]
     assert lines.open_quotes(blocks) == sum(line.count(b'"') % 2 for line in text.split(b"\n")) == 4
+
+
+def test_a_file_that_ends_in_the_middle_of_a_line_gets_a_hint(tmp_path):
+    def told(name, content, **more):
+        (tmp_path / name).write_bytes(content)
+        found = check(tmp_path / name, Domain((Integers(0, 99),)), columns="age", **more)
+        return any("without a newline" in hint for hint in found.hints)
+
+    assert told("cut.csv", b"age\n12\n34\n5") and not told("whole.csv", b"age\n12\n34\n56\n")
+    assert told("cut.jsonl", b'{"age": 1}\n{"age": 2') and not told("whole.jsonl", b'{"age": 1}\n')
+    assert not told("array.json", b'[{"age": 1}]', well_formed=True)
+    wide = {"encoding": "utf-16-le", "well_formed": True}
+    assert not told("wide.csv", "age\n12\n".encode("utf-16-le"), **wide)
+    assert told("cut-wide.csv", "age\n12\n3".encode("utf-16-le"), **wide)
+    # The last line is a record like any other: a count neither refuses it nor leaves it out.
+    assert count(tmp_path / "cut.csv", Domain((Integers(5, 5),)), columns="age").values.tolist() == [1]

@@ -1090,3 +1090,25 @@ def test_counts_of_many_bins_are_the_same_with_less_memory(tmp_path, monkeypatch
     assert "200" not in repr(sparse)
     with pytest.raises(PrivacyError):
         pickle.dumps(sparse)
+
+
+def test_a_cut_or_damaged_gzip_is_told_apart_and_quotes_no_record(tmp_path):
+    draws = np.random.default_rng(2).integers(0, 100, 200_000)
+    packed = gzip.compress(b"age\n" + b"".join(b"%d,7781\n" % age for age in draws))
+    damaged = bytearray(packed)
+    damaged[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
+    for content, words in (
+        (packed[:5], "was cut short"),
+        (packed[: len(packed) // 2], "was cut short"),
+        (packed[:-3], "was cut short"),
+        (bytes(damaged), "is damaged: gzip cannot unpack it"),
+    ):
+        path = tmp_path / "c.csv.gz"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=words) as caught:
+            count(path, AGE, columns="age")
+        assert "download it again" in str(caught.value) and "7781" not in str(caught.value)
+        assert "lost drive" not in str(caught.value)
+    (tmp_path / "g.csv").write_bytes(packed)
+    with pytest.raises(DataError, match="unpack it first"):
+        count(tmp_path / "g.csv", AGE, columns="age")

@@ -11,7 +11,7 @@ import dphist
 from dphist._common.rounded import NOTHING_ELSE, above, below, interval
 from dphist.cli.shown import show_release
 from dphist.reports import sheet, tables
-from tests import shell
+from shell import dphist as shell
 
 NUMBER = r"[-\N{MINUS SIGN}]?[\d,]+(?:\.\d+)?"
 
@@ -101,9 +101,9 @@ def test_the_shell_explains_an_answer_of_0_to_0(tmp_path):
     low, high = release.presentable_intervals()
     at = int(np.flatnonzero((low == 0) & (high == 0))[0])
     release.save(tmp_path / "r.json")
-    run = shell.dphist("query", tmp_path / "r.json", at, at + 1)
+    run = shell("query", tmp_path / "r.json", at, at + 1)
     assert "0 (0 to 0, level 0.95)" in run.stdout and NOTHING_ELSE in run.stderr
-    run = shell.dphist("query", tmp_path / "r.json", 0, 200)
+    run = shell("query", tmp_path / "r.json", 0, 200)
     assert NOTHING_ELSE not in run.stderr
 
 

@@ -31,7 +31,7 @@ from dphist.records.cells import UNDECODED, number, written
 from dphist.records.coded import with_bins
 from dphist.records.engines.files import Text
 from dphist.records.engines.untyped import CsvDuck, LineDuck
-from dphist.records.lines import LONGEST, line_count, open_quotes
+from dphist.records.lines import LONGEST, is_ended, line_count, open_quotes
 from dphist.records.lines import raw as blocks_of
 from dphist.records.progress import watching
 from dphist.records.sql import Engine, Field, any_of, column, double, holds, is_null, select
@@ -100,6 +100,7 @@ class Check:
         lines: int = 0,
         lines_left_out: int = 0,
         open_quotes: int = 0,
+        open_ends: int = 0,
         repeated: Sequence[str] = (),
         empty: Sequence[str] = (),
     ) -> None:
@@ -110,7 +111,7 @@ class Check:
         self._unit = unit
         self._encoding, self._decimal = encoding, decimal
         self._lines, self._empty = lines, empty
-        self._open_quotes, self._repeated = open_quotes, repeated
+        self._open_quotes, self._open_ends, self._repeated = open_quotes, open_ends, repeated
         self.bounded = bounded
         self.lines_left_out = lines_left_out
         self.read = sum(fates.values())
@@ -149,6 +150,12 @@ class Check:
             found.append(
                 f"{self._open_quotes:,} lines have a quote that is not closed before their end. Newlines "
                 "inside quotes take records apart unless they are declared: well_formed=True (--well-formed)."
+            )
+        if self._open_ends:
+            several = f"{self._open_ends:,} files end" if self._open_ends > 1 else "the file ends"
+            found.append(
+                f"{several} without a newline, as one does that was cut short: compare its size with the "
+                "original. Nothing is amiss if the program that wrote it leaves the last newline out."
             )
         found += [
             f"the first line names {name!r} more than once: the first of them is counted, and the next is "
@@ -296,6 +303,7 @@ def check(
         codes, groups = engine.run(sorting_query(engine, domain, asked, outside=outside))
         lines = _lines(engine)
         quotes = 0 if well_formed else _open_quotes(engine)
+        ends = _open_ends(engine)
     fates: dict[int, int] = {}
     bounded = 0
     for code, many in zip(codes.tolist(), groups.tolist(), strict=True):
@@ -320,6 +328,7 @@ def check(
         lines=lines if well_formed else 0,
         lines_left_out=0 if well_formed else max(0, lines - sum(fates.values())),
         open_quotes=quotes,
+        open_ends=ends,
         repeated=_repeated(engine, (*names, unit)),
         empty=empty,
     )
@@ -342,6 +351,13 @@ def _open_quotes(engine: Engine) -> int:
         return 0
     encoding = engine.declared.encoding
     return sum(open_quotes(blocks_of(path, encoding)) for path in engine.found.paths)
+
+
+def _open_ends(engine: Engine) -> int:
+    """Return how many files of lines end without a newline."""
+    if not isinstance(engine, LineDuck) or engine.found.format == "json":
+        return 0
+    return sum(not is_ended(path, engine.declared.encoding) for path in engine.found.paths)
 
 
 def _repeated(engine: Engine, names: Sequence[str | None]) -> list[str]:

@@ -46,6 +46,16 @@ def _bytes(path: Path) -> Iterator[bytes]:
             yield block
 
 
+def is_ended(path: Path, encoding: str) -> bool:
+    """Return whether a file of text ends with a newline, or is empty; a packed one is taken to."""
+    if path.suffix.lower() == ".gz":
+        return True
+    wide = encoding.startswith("utf-16")
+    with path.open("rb") as file:
+        file.seek(-min(2 if wide else 1, file.seek(0, 2)), 2)
+        return file.read() in ((b"", b"\n\0", b"\0\n") if wide else (b"", b"\n"))
+
+
 def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield blocks of whole lines that are not too long; the last one need not have had its newline."""
     rest, dead = b"", False  # a dead line is too long, and left out up to its newline

@@ -118,8 +118,17 @@ def records(path: Path, format: Format, text: Text) -> Iterator[bytes]:
         else:
             blocks = lines.raw(path, text.encoding)
             yield from lines.whole_lines(lines.elements(blocks) if format == "json" else blocks)
-    except (OSError, EOFError, zlib.error):
-        raise DataError(f"{path} cannot be read: it is damaged, cut short or on a lost drive.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(_why_unread(path, error)) from None
+
+
+def _why_unread(path: Path, error: Exception) -> str:
+    """Return why a file could not be read to its end; nothing that was read of it is repeated."""
+    if isinstance(error, EOFError):
+        return f"{path} was cut short: the end of what gzip packed is missing. Copy or download it again."
+    if isinstance(error, zlib.error | gzip.BadGzipFile):
+        return f"{path} is damaged: gzip cannot unpack it. Copy or download it again."
+    return f"{path} cannot be read; it may be on a lost drive."
 
 
 def folders(found: Files) -> list[dict[str, str | None]]:
@@ -336,8 +345,8 @@ def _check(path: Path, format: Format | None, text: Text) -> None:
             )
     except PermissionError:
         raise DataError(f"{path} may not be read by this user; ask for permission to read it.") from None
-    except (OSError, EOFError, zlib.error):
-        raise DataError(f"{path} cannot be read; it may be damaged or on a lost drive.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(_why_unread(path, error)) from None
 
 
 def _head(path: Path, format: Format | None) -> bytes:
@@ -346,13 +355,12 @@ def _head(path: Path, format: Format | None) -> bytes:
     if path.suffix.lower() == ".gz":
         if head[:2] != b"\x1f\x8b":
             raise DataError(f"{path} is not compressed with gzip, whatever its ending says.")
-        try:
-            with gzip.open(path) as file:
-                return file.read(4096)
-        except EOFError:
-            raise DataError(f"{path} was cut short; copy it again.") from None
+        with gzip.open(path) as file:
+            return file.read(4096)
     if head[:2] == b"\x1f\x8b" and format not in ("json", "jsonl"):
-        raise DataError(f"{path} is compressed with gzip; let its name end in .gz.")
+        raise DataError(
+            f"{path} is compressed with gzip; let its name end in .gz, or unpack it first (gzip -dc)."
+        )
     return head
 
 
