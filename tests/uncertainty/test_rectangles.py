@@ -27,7 +27,7 @@ from dphist.steps.order import hilbert
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.calibrated import Calibrated
 from dphist.uncertainty.models import FineTotals, GroupTotals, TreeTotals
-from dphist.uncertainty.products import GridHatTotals, PyramidTotals, WaveletTotals
+from dphist.uncertainty.products import GridHatTotals, MeasuredGrid, PyramidTotals, WaveletTotals
 from dphist.uncertainty.reading import error_model_from_dict
 from samples import later
 
@@ -375,3 +375,15 @@ def test_triangles_of_a_grid_that_is_none_are_refused_when_they_are_read(change)
     assert error_model_from_dict(told, 12).to_dict() == told
     with pytest.raises(ReleaseFileError, match="(triangles of a grid are for|of its error model should be)"):
         error_model_from_dict(told | change, 12)
+
+
+def test_both_grids_are_written_as_ever_and_share_one_base():
+    for kind, name, rule in ((GridHatTotals, "grid hat totals", 2), (PyramidTotals, "pyramid totals", 1)):
+        model = kind(3, 4, 2.0)
+        wanted = f'{{"kind": "{name}", "n": 12, "rows": 3, "columns": 4, "scale": 2.0, "rule": {rule}}}'
+        assert json.dumps(model.to_dict()) == wanted
+        back = error_model_from_dict(json.loads(wanted), 12)
+        assert type(back) is kind and back.to_dict() == model.to_dict()
+        turned = model.transposed(3)
+        assert type(turned) is kind and (turned.rows, turned.columns, turned.scale) == (4, 3, 2.0)
+        assert isinstance(model, MeasuredGrid) and not {"to_dict", "transposed"} & set(vars(kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -99,16 +99,17 @@ class ProductSums(GridSums, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class GridHatTotals(ProductSums):
-    """Noisy answers to the cells and to products of triangles, made to agree by least squares.
+class MeasuredGrid(GridSums):
+    """Noisy answers to the cells of a grid and to shapes over them, made to agree by least squares.
 
     Args:
         rows: of the grid.
-        columns: of the grid; 1 if it was measured as one row, and turned.
+        columns: of the grid.
         scale: of the noise on each answer, in units of the answers' weights.
     """
 
-    kind: ClassVar[str] = "grid hat totals"
+    shapes: ClassVar[str]  # what the shapes are called
+    rule: ClassVar[int]  # by which they are placed
     rows: int
     columns: int
     scale: float
@@ -120,6 +121,42 @@ class GridHatTotals(ProductSums):
     @property
     def _shape(self) -> tuple[int, int]:
         return self.rows, self.columns
+
+    def transposed(self, rows: int) -> Self:
+        """Return the model of the same grid, column after column."""
+        return type(self)(self.columns, self.rows, self.scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        shape = {"rows": self.rows, "columns": self.columns}
+        return {
+            "kind": self.kind,
+            "n": self.rows * self.columns,
+            **shape,
+            "scale": self.scale,
+            "rule": self.rule,
+        }
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> Self:
+        if (rule := described["rule"]) != cls.rule:
+            raise ReleaseFileError(
+                f"{cls.shapes} by rule {rule} are not known to this version of dphist; update it."
+            )
+        rows, columns = described["rows"], described["columns"]
+        if rows * columns != described["n"]:
+            raise ReleaseFileError(f"the {cls.shapes} of a grid are for another number of cells.")
+        return cls(rows, columns, described["scale"])
+
+
+class GridHatTotals(MeasuredGrid, ProductSums):
+    """Noisy answers to the cells and to products of triangles, made to agree by least squares.
+
+    A grid of one column was measured as one row, and turned.
+    """
+
+    kind: ClassVar[str] = "grid hat totals"
+    shapes: ClassVar[str] = "triangles"
+    rule: ClassVar[int] = 2
 
     @cached_property
     def _sides(self) -> tuple[Any, Any]:
@@ -143,42 +180,16 @@ class GridHatTotals(ProductSums):
         down, across = (self._along(i, np.arange(n), np.arange(1, n + 1)) for i, n in enumerate(self._shape))
         return np.outer(down, across).ravel() * noise_law.variance(self.scale)
 
-    def transposed(self, rows: int) -> GridHatTotals:
-        """Return the model of the same grid, column after column."""
-        return GridHatTotals(self.columns, self.rows, self.scale)
 
-    def to_dict(self) -> dict[str, Any]:
-        shape = {"rows": self.rows, "columns": self.columns}
-        return {"kind": self.kind, "n": self.rows * self.columns} | shape | {"scale": self.scale, "rule": 2}
-
-    @classmethod
-    def from_dict(cls, described: dict[str, Any], read: Reader) -> GridHatTotals:
-        rows, columns = _grid_of(described, "triangles", 2)
-        return cls(rows, columns, described["scale"])
-
-
-@dataclass(frozen=True, eq=False)
-class PyramidTotals(GridSums):
+class PyramidTotals(MeasuredGrid):
     """Noisy answers to the cells and to overlapping pyramids over them, made to agree by least squares.
 
-    Args:
-        rows: of the grid.
-        columns: of the grid, two or more.
-        scale: of the noise on each answer, in units of the answers' weights.
+    The grid has two columns or more.
     """
 
     kind: ClassVar[str] = "pyramid totals"
-    rows: int
-    columns: int
-    scale: float
-
-    @property
-    def description(self) -> str:
-        return KNOWN_RECTANGLES
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.rows, self.columns
+    shapes: ClassVar[str] = "pyramids"
+    rule: ClassVar[int] = 1
 
     @cached_property
     def _known(self) -> Any:
@@ -209,30 +220,12 @@ class PyramidTotals(GridSums):
         variance = hats_weighted_variance(self._known.error, picked) * noise_law.variance(self.scale)
         return noise_law.normal_quantile(level) * math.sqrt(variance)
 
-    def transposed(self, rows: int) -> PyramidTotals:
-        """Return the model of the same grid, column after column."""
-        return PyramidTotals(self.columns, self.rows, self.scale)
-
-    def to_dict(self) -> dict[str, Any]:
-        shape = {"rows": self.rows, "columns": self.columns}
-        return {"kind": self.kind, "n": self.rows * self.columns} | shape | {"scale": self.scale, "rule": 1}
-
     @classmethod
-    def from_dict(cls, described: dict[str, Any], read: Reader) -> PyramidTotals:
-        rows, columns = _grid_of(described, "pyramids", 1)
-        if rows * columns > MOST_CELLS:
+    def from_dict(cls, described: dict[str, Any], read: Reader) -> Self:
+        made = super().from_dict(described, read)
+        if made.rows * made.columns > MOST_CELLS:
             raise ReleaseFileError(f"there are pyramids over up to {MOST_CELLS:,} cells.")
-        return cls(rows, columns, described["scale"])
-
-
-def _grid_of(described: dict[str, Any], what: str, known: int) -> tuple[int, int]:
-    """Return the rows and columns of a described grid that follows a known rule."""
-    if (rule := described["rule"]) != known:
-        raise ReleaseFileError(f"{what} by rule {rule} are not known to this version of dphist; update it.")
-    rows, columns = described["rows"], described["columns"]
-    if rows * columns != described["n"]:
-        raise ReleaseFileError(f"the {what} of a grid are for another number of cells.")
-    return rows, columns
+        return made
 
 
 @dataclass(frozen=True, eq=False)
