@@ -27,6 +27,7 @@ _CLEAR = 0.6  # how near to the nearest pole the curve may cross the real axis
 _BLOCK = 1 << 15  # scales whose variances are computed at once
 _SLICE = 1024  # distinct scales handled at once, to bound memory
 _FEW, _DEGREE = 64, 10  # numbers of draws in an octave that are not worth an interpolation, and its degree
+_PARTS = 64  # steps between a normal law and a Laplace one, between which quantiles are interpolated
 
 
 @overload
@@ -223,6 +224,49 @@ def sum_margin_bound(sd: float | Floats, level: float) -> float | Floats:
 def normal_quantile(level: float) -> float:
     """Return z with P(abs(Z) <= z) = level for a standard normal variable Z."""
     return NormalDist().inv_cdf((1 + check_level(level)) / 2)
+
+
+def mixed_quantile(part: Floats, level: float) -> Floats:
+    """Return z with P(abs(X) <= z) = level, X of variance 1: one Laplace draw and a normal variable together.
+
+    ``part`` is the draw's part of the variance, from 0 (normal) to 1 (Laplace). It is the law of a weighted
+    sum of draws one of which outweighs the others.
+    """
+    return np.interp(part, np.linspace(0.0, 1.0, _PARTS + 1), _mixed_quantiles(check_level(level)))
+
+
+@lru_cache(maxsize=64)
+def _mixed_quantiles(level: float) -> Floats:
+    """Return the quantile for each of some parts, evenly spaced from 0 to 1."""
+    inner = [_mixed_quantile(i / _PARTS, level) for i in range(1, _PARTS)]
+    return np.array([normal_quantile(level), *inner, -math.log1p(-level) / math.sqrt(2)])
+
+
+def _mixed_quantile(part: float, level: float) -> float:
+    b, sd = math.sqrt(part / 2), math.sqrt(1 - part)
+
+    def tail(z: float) -> float:
+        """P(X > z): what the normal variable misses, and what the draw adds, integrated by parts."""
+        there, back = sd / b - z / sd, sd / b + z / sd
+        bell = 0.5 * math.exp(-0.5 * (z / sd) ** 2)
+        beyond = 0.5 * math.erfc(z / sd / math.sqrt(2))
+        if there > 0:
+            return beyond + 0.5 * bell * (_scaled_erfc(there) - _scaled_erfc(back))
+        inside = 0.5 * math.exp(0.5 * (sd / b) ** 2 - z / b) * math.erfc(there / math.sqrt(2))
+        return beyond + 0.5 * inside - 0.5 * bell * _scaled_erfc(back)
+
+    low, high = 0.0, 2.0 - 2 * math.log1p(-level)
+    for _ in range(60):
+        z = (low + high) / 2
+        low, high = (z, high) if 2 * tail(z) > 1 - level else (low, z)
+    return high
+
+
+def _scaled_erfc(y: float) -> float:
+    """Return exp(y^2 / 2) erfc(y / sqrt(2)) for y > 0."""
+    if y < 30:
+        return math.exp(0.5 * y * y) * math.erfc(y / math.sqrt(2))
+    return math.sqrt(2 / math.pi) / y * (1 - 1 / y**2 + 3 / y**4)
 
 
 def check_level(level: float) -> float:

@@ -8,18 +8,19 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Floats, Groups, Ints
 from dphist.errors import ReleaseFileError
 from dphist.kernels.trees.hat_rules import MOST_CELLS
-from dphist.uncertainty import noise_law
+from dphist.uncertainty import joint_ranges, noise_law
 from dphist.uncertainty.models import ErrorModel, NormalSums, Reader, whole_groups
 
 KNOWN_RECTANGLES = (
     "the noise on every answer is known, and so is the variance of every rectangle; intervals take the sum "
-    "of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, for this query "
-    "alone"
+    "of that noise to be normal, but for what the cells' own answers have in it, so that a 95 % interval "
+    "holds in about 95 % of releases, for this query alone"
 )
 
 
@@ -54,6 +55,14 @@ class GridSums(NormalSums, Protocol):
             return super().boxes_margins(boxes, level=level)
         return noise_law.normal_quantile(level) * np.sqrt(self._rectangles(*boxes.ends))
 
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins by the union bound, from the standard deviations."""
+        each = joint_ranges.bonferroni(boxes, level)
+        if self._shape[1] == 1 or len(boxes.shape) == 1 or each is None:
+            return super().joint_boxes(boxes, level=level)
+        sd = np.sqrt(self._rectangles(*boxes.ends))
+        return np.asarray(noise_law.sum_margin_bound(sd, max(each, 0.9))), joint_ranges.BONFERRONI
+
 
 class ProductSums(GridSums, Protocol):
     """A grid of which the variance of a rectangle is that of its rows times that of its columns."""
@@ -71,7 +80,14 @@ class ProductSums(GridSums, Protocol):
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return those of ranges of cells, row by row; NaN unless they are whole rows or parts of one."""
-        columns, out = self._shape[1], np.full(lo.shape, math.nan)
+        out = np.full(lo.shape, math.nan)
+        these, box = self._as_boxes(lo, hi)
+        out[these] = self._rectangles(*box)
+        return out
+
+    def _as_boxes(self, lo: Ints, hi: Ints) -> tuple[NDArray[np.bool_], tuple[Ints, ...]]:
+        """Return which ranges of cells are whole rows or parts of one, and those as rectangles."""
+        columns = self._shape[1]
         a, c = np.divmod(lo, columns)
         rows, left = np.divmod(hi - lo, columns)
         whole = (c == 0) & (left == 0)
@@ -82,8 +98,7 @@ class ProductSums(GridSums, Protocol):
             np.where(whole, 0, c),
             np.where(whole, columns, c + hi - lo),
         )
-        out[these] = self._rectangles(*(end[these] for end in box))
-        return out
+        return these, tuple(end[these] for end in box)
 
     def cells_margin(self, cells: Ints, *, level: float) -> float | None:
         """Return the margin of the sum of all cells in some rows and some columns; None of any others."""
@@ -121,6 +136,45 @@ class MeasuredGrid(GridSums):
     @property
     def _shape(self) -> tuple[int, int]:
         return self.rows, self.columns
+
+    # ---- margins: much of the noise of a small rectangle is that of its cells' own answers, and not normal
+    #
+    # Least squares gives the own answer of a cell, of variance o, the weight V/o in a cell of variance V, so
+    # that this draw has the part V/o of V. In a rectangle of m cells, whose own answers have variances that
+    # add up to o, they have about V/o together, and each an equal part of it. By their fourth cumulants
+    # they count as one draw with the part V/o / sqrt(m). At low levels, where that would be narrower than the
+    # normal law, the normal law is kept.
+
+    def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        """Return the variances of the cells' own answers, added up over rectangles."""
+        raise NotImplementedError
+
+    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
+        """Return the same over ranges of cells, row by row."""
+        raise NotImplementedError
+
+    def _wide(self, variances: Floats, own: Floats, cells: Ints | float, level: float) -> Floats:
+        """Return margins of sums of cells, from their variances and those of their cells' own answers."""
+        part = variances / np.maximum(np.sqrt(cells) * own, 1e-300)
+        mixed = noise_law.mixed_quantile(np.minimum(part, 1.0), level)
+        return np.maximum(mixed, noise_law.normal_quantile(level)) * np.sqrt(variances)
+
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return the margin of each cell for itself."""
+        row, column = np.divmod(np.arange(self.rows * self.columns), self.columns)
+        return self._wide(self._bins, self._own(row, row + 1, column, column + 1), 1, level)
+
+    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
+        """Return the margins of many ranges of cells, each for itself; NaN where one is unknown."""
+        return self._wide(
+            np.where(lo == hi, 0.0, self._range_variances(lo, hi)), self._range_own(lo, hi), hi - lo, level
+        )
+
+    def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
+        """Return the margins of ranges of a line or rectangles of a grid."""
+        if self.columns == 1 or len(boxes.shape) == 1:
+            return super().boxes_margins(boxes, level=level)
+        return self._wide(self._rectangles(*boxes.ends), self._own(*boxes.ends), boxes.flat()[2], level)
 
     def transposed(self, rows: int) -> Self:
         """Return the model of the same grid, column after column."""
@@ -180,6 +234,32 @@ class GridHatTotals(MeasuredGrid, ProductSums):
         down, across = (self._along(i, np.arange(n), np.arange(1, n + 1)) for i, n in enumerate(self._shape))
         return np.outer(down, across).ravel() * noise_law.variance(self.scale)
 
+    @cached_property
+    def _own_along(self) -> tuple[Floats, Floats]:
+        """The variances of the own answers of rows and of columns, added up from the first."""
+        down, across = (np.concatenate(([0.0], np.cumsum(side.own))) for side in self._sides)
+        return down, across
+
+    def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        down, across = self._own_along
+        return (down[b] - down[a]) * (across[d] - across[c]) * noise_law.variance(self.scale)
+
+    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
+        out = np.full(lo.shape, math.inf)
+        these, box = self._as_boxes(lo, hi)
+        out[these] = self._own(*box)
+        return out
+
+    def cells_margin(self, cells: Ints, *, level: float) -> float | None:
+        """Return the margin of the sum of all cells in some rows and some columns; None of any others."""
+        margin = super().cells_margin(cells, level=level)
+        if margin is None or self.columns == 1:
+            return margin
+        row, column = np.unique(cells // self.columns), np.unique(cells % self.columns)
+        own = self._sides[0].own[row].sum() * self._sides[1].own[column].sum()
+        variance = np.array((margin / noise_law.normal_quantile(level)) ** 2)
+        return float(self._wide(variance, own * noise_law.variance(self.scale), cells.size, level))
+
 
 class PyramidTotals(MeasuredGrid):
     """Noisy answers to the cells and to overlapping pyramids over them, made to agree by least squares.
@@ -217,8 +297,17 @@ class PyramidTotals(MeasuredGrid):
         from dphist.kernels.trees.hats_fit import hats_weighted_variance
 
         picked = np.bincount(cells, minlength=self.rows * self.columns).astype(np.float64)
-        variance = hats_weighted_variance(self._known.error, picked) * noise_law.variance(self.scale)
-        return noise_law.normal_quantile(level) * math.sqrt(variance)
+        noise, error = noise_law.variance(self.scale), self._known.error
+        variance = np.array(hats_weighted_variance(error, picked) * noise)
+        return float(self._wide(variance, error.own[cells].sum() * noise, cells.size, level))
+
+    def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
+        of = self._known.own
+        return np.asarray(of[b, d] - of[a, d] - of[b, c] + of[a, c]) * noise_law.variance(self.scale)
+
+    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
+        below = np.concatenate(([0.0], np.cumsum(self._known.error.own)))
+        return np.asarray(below[hi] - below[lo]) * noise_law.variance(self.scale)
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> Self:
