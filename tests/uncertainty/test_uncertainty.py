@@ -17,9 +17,9 @@ from dphist.uncertainty.models import ErrorModel, Unknown
 from dphist.uncertainty.reading import KINDS, error_model_from_dict
 
 SOURCE = Path(dphist.__file__).parent
-# Releases of earlier versions, at least one for every kind of model, with the
-# numbers that the code of that time gave; but the variances of merged bins, which were wrong, and the margins of
-# rectangles of grids, which were too narrow for a few cells.
+# Releases of earlier versions, at least one for every kind of model, with the numbers that the code of that
+# time gave; but the variances of merged bins, which were wrong, and the margins of rectangles of grids, which
+# were too narrow for a few cells.
 FILES = sorted((Path(__file__).parent / "error_models").glob("*.json"))
 
 

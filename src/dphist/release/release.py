@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -516,12 +516,21 @@ class Release:
         """
         noise_law.check_level(level)
         if isinstance(q, list | tuple | np.ndarray) and np.ndim(q) == 1 and len(q):
-            each = [self.quantile(share, level=level) for share in q]
+            known = cache(partial(self._edge_intervals, level))  # of all quantiles the same
+            each = [self._quantile(share, level, known) for share in q]
             rows = [[e.value, *(math.nan if x is None else x for x in (e.low, e.high))] for e in each]
             axis = self.domain.axis
             clock = axis.moment if isinstance(axis, Instants) else None
             value, low, high = np.array(rows, dtype=np.float64).T
             return Estimates(value, low, high, level, each[0].note, clock)
+        return self._quantile(q, level, partial(self._edge_intervals, level))
+
+    def _edge_intervals(self, level: float) -> tuple[Floats, Floats]:
+        """Return the ends of the intervals of the shares below all edges."""
+        return self._share_ends(self.domain.axis.edges, self.cdf(), level)
+
+    def _quantile(self, q: Any, level: float, known: Callable[[], tuple[Floats, Floats]]) -> Estimate:
+        """Return one quantile; ``known`` says what ``_edge_intervals`` does, if it is asked."""
         if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
             raise UsageError(f"q must be a number from 0 to 1, such as 0.5, not {q!r}.")
         axis = ordered_axis(self.domain)
@@ -537,7 +546,7 @@ class Release:
             note = "Holds for this quantile alone, with at least the stated level (Chernoff's bound)."
         else:
             # The edges of the quantile's own bin are fixed: it is left out only if either's interval misses.
-            least, most = self._share_ends(edges, shares, level)
+            least, most = known()
             if np.isnan(least).any():
                 note = f"Intervals for quantiles of this release are unknown. {self.error.description}"
                 return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())

@@ -24,7 +24,7 @@ from dphist.release.keys import Run
 from dphist.release.release import Estimate, Estimates, Release
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.listing import Listing
-from dphist.uncertainty.models import Unknown
+from dphist.uncertainty.models import Ends, Unknown
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
@@ -217,15 +217,17 @@ class SparseRelease:
         self._refuse_listing("quantiles")
         answers.ordered_axis(self.domain)
         if isinstance(q, list | tuple | np.ndarray):
-            each = [self._quantile(share, level) for share in q]
+            edges, many = self._edge_answers(level), self.pieces.quantile(q, level=level)
+            each = [self._quantile(many[i], share, edges) for i, share in enumerate(q)]
             return _together(each, level, each[0].note)
-        return self._quantile(q, level)
+        return self._quantile(self.pieces.quantile(q, level=level), q, self._edge_answers(level))
 
-    def _quantile(self, q: float, level: float) -> Estimate:
-        found, axis = self.pieces.quantile(q, level=level), self.domain.axis
+    def _quantile(self, found: Estimate, q: float, edges: tuple[Ends, Ends]) -> Estimate:
+        """Return a quantile of the groups as one of the bins."""
+        axis, level = self.domain.axis, found.level
         if math.isnan(found.value):
             return found
-        found = self._between(found, float(q))
+        found = self._between(found, float(q), *edges)
         starts, last = self.groups.starts, self.domain.n - 1
         piece = min(int(found.value), self.groups.k - 1)
         inside = found.value - piece
@@ -238,20 +240,24 @@ class SparseRelease:
         low, high = ends or (None, None)
         return Estimate(value, low, high, level, found.note, words)
 
-    def _between(self, found: Estimate, q: float) -> Estimate:
+    def _edge_answers(self, level: float) -> tuple[Ends, Ends]:
+        """Return the ends of the intervals of the records below and above each edge between two groups."""
+        k = self.groups.k
+        edges, each = np.arange(1, k), 1 - (1 - level) / 2
+        sums, ends = self._below[edges], (np.zeros_like(edges), np.full_like(edges, k))
+        below = self.error.range_answers(sums, ends[0], edges, level=each)
+        above = self.error.range_answers(self._below[-1] - sums, edges, ends[1], level=each)
+        return below[1:], above[1:]
+
+    def _between(self, found: Estimate, q: float, below: Ends, above: Ends) -> Estimate:
         """Return a quantile with the ends of the groups that may hold it.
 
         A group is refuted if the records below it are certainly more than the share q, or those up to its end
         certainly less. The right one passes but for a chance of 1 - level: either test fails by the interval
         of the records below or by that of those above, on one side of each.
         """
-        k = self.groups.k
-        edges, each = np.arange(1, k), 1 - (1 - found.level) / 2
-        sums, ends = self._below[edges], (np.zeros_like(edges), np.full_like(edges, k))
-        below = self.error.range_answers(sums, ends[0], edges, level=each)
-        above = self.error.range_answers(self._below[-1] - sums, edges, ends[1], level=each)
-        not_too_high = (1 - q) * below[1] - q * above[2] <= 0
-        not_too_low = (1 - q) * below[2] - q * above[1] >= 0
+        not_too_high = (1 - q) * below[0] - q * above[1] <= 0
+        not_too_low = (1 - q) * below[1] - q * above[0] >= 0
         possible = np.flatnonzero(np.append(True, not_too_high) & np.append(not_too_low, True))
         low, high = (possible[0], possible[-1] + 1) if possible.size else (found.value, found.value)
         note = "Holds for this quantile alone, with at least the stated level (the union bound). "
