@@ -305,5 +305,5 @@ def code_lines(text):
 def test_the_door_stays_small_enough_to_read_in_an_afternoon():
     assert code_lines('"""Doc."""\n\n# why\nx = 1\ny = (\n    2\n)\n') == 4
     lines = {str(p): code_lines(t) for p, t in sources() if p.parts[0] == "privacy"}
-    # Of about 1,880: 330 declare queries, 740 keep the ledger and its file, 800 are counts, noise and verbs.
-    assert sum(lines.values()) <= 1890, lines
+    # Of about 1,970: 330 declare queries, 740 keep the ledger and its file, 890 are counts, noise and verbs.
+    assert sum(lines.values()) <= 1975, lines

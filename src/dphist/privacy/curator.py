@@ -7,6 +7,7 @@ call, which store nothing. Each verb's docstring proves its cost:
 
 * ``measure``         noisy totals of disjoint groups
 * ``measure_ranges``  noisy totals of nested or overlapping runs of groups, a budget for each
+* ``measure_tree``    noisy totals of the groups whose noise is small on all nodes of a tree over them
 * ``measure_linear``  noisy answers to fixed whole-number linear queries
 * ``measure_distances``  noisy sums of how far totals are from public numbers
 * ``choose``          the noisy best of some candidates
@@ -167,20 +168,7 @@ class Curator:
         lo, hi, parts = (kept(a) for a in given)
         parts = parts.astype(np.int64, copy=False)
         whole = as_int(whole, "the whole")
-        if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= groups.k):
-            raise UsageError(f"every run must be a range within the {groups.k} groups, 0 <= lo < hi.")
-        if parts.min() < 0 or not 0 < whole <= 1 << 40 or int(parts.max()) > whole:
-            raise PrivacyError("a run's part must lie between 0 and the whole, the whole up to 2**40.")
-        if lo.size > (1 << 62) // whole:
-            raise UsageError("too many runs for exact budget arithmetic; use a smaller whole.")
-        change = np.zeros(groups.k + 1, dtype=np.int64)
-        blocks = [slice(at, at + _AT_ONCE) for at in range(0, lo.size, _AT_ONCE)]
-        for some in blocks:
-            np.add.at(change, lo[some], parts[some])
-            np.subtract.at(change, hi[some], parts[some])
-        worst = int(np.cumsum(change, out=change).max())
-        if worst > whole:
-            raise PrivacyError(f"the runs over one group take {worst} parts of {whole}: more than all.")
+        change = _within_whole(lo, hi, parts, whole, groups.k)
         change[0], prefix = 0, change
         np.cumsum(self.__counts.totals(groups), out=prefix[1:])
         draws, scales = noise.laplace_each(
@@ -190,9 +178,61 @@ class Curator:
             whole=whole,
             source=self.__source,
         )
-        for some in blocks:
+        for some in _blocks(lo.size):
             draws[some] += np.where(parts[some] > 0, prefix[hi[some]] - prefix[lo[some]], 0)
         return Noisy(draws, scales)
+
+    def measure_tree(
+        self, groups: Groups, inner: NDArray[np.bool_], *, parts: Ints, whole: int, share: Fraction
+    ) -> Noisy:
+        """Return the noisy totals of the groups, and the scale of every node in the law of their noise.
+
+        Node v gets ``parts[v]/whole`` of this share's epsilon e: its scale is D * whole/(parts[v] * e), or
+        infinite without a part. The noise is that of `dphist.privacy.agreeing`: small on every node with a
+        part, and not a Laplace draw of its scale, which is why the scales are not those of the values.
+
+        Args:
+            inner: which nodes of a full binary tree over the groups have children, numbered level by level
+                from the root; the leaves are the groups, in their order.
+
+        Sensitivity and proof: `dphist.privacy.agreeing`. There 1/s_v is at most parts[v] * e/(whole * D), and
+        the sum of the parts of all nodes above a group and of itself is at most ``whole``: it is computed
+        below, in integers, from the runs of groups that the nodes cover. So it loses at most e.
+        """
+        from dphist.kernels.trees import agreeing as law
+        from dphist.kernels.trees.tree import shaped_tree
+        from dphist.privacy import agreeing  # imports numba
+
+        self.__check_groups(groups)
+        given = np.asarray(parts)
+        if (
+            given.dtype.kind not in "iu"
+            or np.shape(inner) != (2 * groups.k - 1,)
+            or given.shape != np.shape(inner)
+        ):
+            raise UsageError(
+                f"a tree over {groups.k} groups has {2 * groups.k - 1} nodes, with whole parts each."
+            )
+        is_inner = np.array(inner, dtype=bool)
+        tree, parts, whole = (
+            shaped_tree(is_inner),
+            np.array(given, dtype=np.int64),
+            as_int(whole, "the whole"),
+        )
+        _within_whole(tree.lo, tree.hi, parts, whole, groups.k)
+        if parts[tree.leaf].min() < 1:
+            raise UsageError("every group needs a part of the budget, or its noise would have no bound.")
+        scales = noise.scales_for(self.epsilon * exact_share(share), self.sensitivity, parts, whole)
+        reached = law.expected_visits(tree, noise_law.variance(scales))
+        if reached.sum() > agreeing.MOST_DRAWS:
+            raise UsageError("noise that agrees on this tree takes too many draws; use measure_ranges.")
+        draws = noise.Draws(self.__take(share, f"totals of {groups.k} groups on a tree"), self.__source)
+
+        def draw(nodes: Ints, signed: bool) -> Ints:
+            return draws.each(sensitivity=self.sensitivity, parts=parts[nodes], whole=whole, signed=signed)
+
+        z = agreeing.agreeing_noise(tree, np.flatnonzero(parts), reached, draw)
+        return Noisy(z + self.__counts.totals(groups), scales)
 
     def measure_linear(self, query: queries.Linear, *, share: Fraction) -> Noisy:
         """Return noisy answers to linear queries, in units of their weights.
@@ -509,6 +549,31 @@ class Curator:
 
     def __repr__(self) -> str:
         return f"Curator(<{self.domain.n} exact counts, private>, epsilon={self.epsilon})"
+
+
+def _blocks(size: int) -> list[slice]:
+    return [slice(at, at + _AT_ONCE) for at in range(0, size, _AT_ONCE)]
+
+
+def _within_whole(lo: Runs, hi: Runs, parts: Ints, whole: int, k: int) -> Ints:
+    """Refuse runs of groups that take more than the whole of any group, or are none; return room for k + 1.
+
+    The sums are formed in integers, from the runs themselves.
+    """
+    if not (lo.size and lo.min() >= 0 and (lo < hi).all() and hi.max() <= k):
+        raise UsageError(f"every run must be a range within the {k} groups, 0 <= lo < hi.")
+    if parts.min() < 0 or not 0 < whole <= 1 << 40 or int(parts.max()) > whole:
+        raise PrivacyError("a run's part must lie between 0 and the whole, the whole up to 2**40.")
+    if lo.size > (1 << 62) // whole:
+        raise UsageError("too many runs for exact budget arithmetic; use a smaller whole.")
+    change = np.zeros(k + 1, dtype=np.int64)
+    for some in _blocks(lo.size):
+        np.add.at(change, lo[some], parts[some])
+        np.subtract.at(change, hi[some], parts[some])
+    worst = int(np.cumsum(change, out=change).max())
+    if worst > whole:
+        raise PrivacyError(f"the runs over one group take {worst} parts of {whole}: more than all.")
+    return change
 
 
 def _among(some: Ints, cells: Ints) -> NDArray[np.bool_]:

@@ -136,16 +136,9 @@ def laplace_each(
         whole: what the parts are parts of.
         source: where the digits come from.
     """
-    whole = as_int(whole, "the whole")
-    if not 1 <= whole <= MAX_WHOLE:
-        raise UsageError(f"whole must be from 1 to 2**40, not {whole}.")
-    least = parts.min(initial=whole)
-    if parts.dtype != np.int64 or least < 0 or parts.max(initial=0) > whole:
-        raise UsageError("parts must be int64 and from 0 to whole; scale them to integers first.")
-    top = _ratio(charge.use(), sensitivity) * whole
-    if top > MAX_SCALE * int(parts.min(where=parts > 0, initial=MAX_WHOLE)):
-        raise _too_small()
-    if least > 0:
+    top = _top(charge.epsilon, sensitivity, parts, whole)
+    charge.use()
+    if parts.min(initial=1) > 0:
         return _draw_each(top, parts, source.stream())
     draws, scales, stream = np.zeros(parts.size, np.int64), np.full(parts.size, np.inf), source.stream()
     for at in range(0, parts.size, _CHUNK):  # a stream's words are the same in chunks of any size
@@ -171,10 +164,35 @@ class Draws:
         scale = scale_for(self._epsilon, sensitivity)
         return _draw(np.array([scale]), size, self._source.stream(), signed=False), scale
 
+    def each(self, *, sensitivity: int, parts: Ints, whole: int, signed: bool) -> Ints:
+        """Return a discrete Laplace draw, or a geometric one, for each part, of which none is 0."""
+        top = _top(self._epsilon, sensitivity, parts, whole)
+        return _draw_each(top, parts, self._source.stream(), signed=signed)[0]
+
     def lifted(self, *, sensitivity: int, threshold: int, n: int) -> Ints:
         """Return those of n bins, rising, whose own discrete Laplace draw is at least the threshold."""
         rate = gaps.Rate(scale_for(self._epsilon, sensitivity), threshold)
         return gaps.hits(n, rate, self._source.stream())
+
+
+def scales_for(epsilon: Fraction, sensitivity: int, parts: Ints, whole: int) -> Floats:
+    """Return the scales of draws that cost so many parts of a whole epsilon each, infinite for no part."""
+    top = _top(epsilon, sensitivity, parts, whole)
+    with np.errstate(divide="ignore"):
+        return _scales(top, parts)
+
+
+def _top(epsilon: Fraction, sensitivity: int, parts: Ints, whole: int) -> Fraction:
+    """Return the scale of a draw that costs one part, having checked all parts."""
+    whole = as_int(whole, "the whole")
+    if not 1 <= whole <= MAX_WHOLE:
+        raise UsageError(f"whole must be from 1 to 2**40, not {whole}.")
+    if parts.dtype != np.int64 or parts.min(initial=0) < 0 or parts.max(initial=0) > whole:
+        raise UsageError("parts must be int64 and from 0 to whole; scale them to integers first.")
+    top = _ratio(epsilon, sensitivity) * whole
+    if top > MAX_SCALE * int(parts.min(where=parts > 0, initial=MAX_WHOLE)):
+        raise _too_small()
+    return top
 
 
 def _ratio(epsilon: Fraction, sensitivity: int) -> Fraction:
@@ -193,14 +211,20 @@ def _too_small() -> UsageError:
     return UsageError("epsilon is too small: its noise would be of a scale above 2**40; use a larger one.")
 
 
-def _draw_each(top: Fraction, parts: Ints, stream: Stream) -> tuple[Ints, Floats]:
+def _draw_each(top: Fraction, parts: Ints, stream: Stream, *, signed: bool = True) -> tuple[Ints, Floats]:
     """Return draws of scales at or above top/parts, and the scales."""
+    scales = _scales(top, parts)
+    return _draw(scales, scales.size, stream, signed=signed), scales
+
+
+def _scales(top: Fraction, parts: Ints) -> Floats:
+    """Return scales at or above top/parts."""
     # The division rounds to nearest and so loses at most a relative 2^-53: 2^-52 are added first.
     bound = _round_up(top * (1 + Fraction(1, 1 << 52)))
     scales: Floats = np.divide(bound, parts)
     if bound < MIN_SCALE * int(parts.max(initial=0)):
         np.maximum(scales, MIN_SCALE, out=scales)
-    return _draw(scales, scales.size, stream, signed=True), scales
+    return scales
 
 
 def _draw(scales: Floats, size: int, stream: Stream, *, signed: bool) -> Ints:

@@ -537,6 +537,8 @@ class TreeTotals(NormalSums):
         scales: the noise of each node, infinite where it was not measured.
         inner: which nodes have two children, numbered level by level, of a tree that follows from none of the
             above; None of the others.
+        agreeing: whether the noise was drawn so that it agrees, and the scales are those of independent noise
+            of which least squares would leave as much.
     """
 
     kind: ClassVar[str] = "tree totals"
@@ -545,12 +547,19 @@ class TreeTotals(NormalSums):
     pruned: bool
     scales: Floats
     inner: NDArray[np.bool_] | None = None
+    agreeing: bool = False
 
     @property
     def description(self) -> str:
+        known = (
+            "the noise of all totals of the tree was drawn together, so that they agree, and its variance is "
+            "known to a few percent for every range of whole groups"
+            if self.agreeing
+            else "the noise on every total of the tree is known, and so is the variance of every range of "
+            "whole groups"
+        )
         return (
-            "the noise on every total of the tree is known, and so is the variance of every range of "
-            "whole groups; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
+            f"{known}; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
             "in about 95 % of releases, for this query alone. Ranges that cut a group have none: how records "
             "lie inside a group was not measured; releases made with calibrate= pay for that, and give one"
         )
@@ -609,6 +618,7 @@ class TreeTotals(NormalSums):
             "scales": [None if math.isinf(s) else s for s in distinct.tolist()],
             "scale_of_node": which.tolist(),
             **({} if self.inner is None else {"inner": self.inner.astype(np.int64).tolist()}),
+            **({"agreeing": True} if self.agreeing else {}),
         }
 
     @classmethod
@@ -622,7 +632,8 @@ class TreeTotals(NormalSums):
         if inner is not None and len(inner) != scales.size:
             raise ReleaseFileError("the release's error model does not fit its tree; the file is damaged.")
         shape = None if inner is None else np.array(inner, dtype=bool)
-        return cls(groups, described["branching"], described["pruned"], scales, shape)
+        agreeing = bool(described.get("agreeing", False))
+        return cls(groups, described["branching"], described["pruned"], scales, shape, agreeing)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,15 @@ def variance(scale: float | Floats) -> float | Floats:
     return out if isinstance(scale, np.ndarray) else float(out[0])
 
 
+def scale_of(variance: Floats) -> Floats:
+    """Return the scales of draws that have these variances, rounded up to three digits."""
+    with np.errstate(invalid="ignore"):
+        a = variance / (variance + 1.0 + np.sqrt(2.0 * variance + 1.0))
+        exact = np.where(np.isinf(variance), np.inf, -1.0 / np.log(np.maximum(a, 1e-300)))
+        unit = 10.0 ** (np.floor(np.log10(exact)) - 2.0)
+        return np.where(np.isinf(exact), np.inf, np.ceil(exact / unit) * unit)
+
+
 def tail(scale: float, k: float) -> float:
     """Return the probability that one draw is further than k from zero."""
     return float(_tail(_positive(scale), np.asarray(float(k))))

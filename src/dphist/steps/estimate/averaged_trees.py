@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.domain.groups import Groups
+from dphist.domain.groups import Floats, Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.privacy.curator import Curator
+from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.estimate.averaged import Averaged
 from dphist.steps.estimate.trees import (
     fitted_hats,
@@ -23,14 +23,22 @@ from dphist.steps.estimate.trees import (
     measured_hats,
     queries_of,
     tree_totals,
+    wide_enough,
 )
-from dphist.steps.protocols import Estimated, Rough, Step
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step
 from dphist.uncertainty import noise_law
+from dphist.uncertainty.models import TreeTotals
 
 if TYPE_CHECKING:
     from dphist.kernels.trees import tree as trees
+    from dphist.kernels.trees.variances import Queries
 
 _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload separates
+# Parts of the budget that are tried for all levels alike, for noise that agrees; the rest is that of separate
+# noise, or goes to the groups themselves.
+_SPREAD, _SPREAD_OF_GROUPS = (0.15, 0.3, 0.45), (0.45, 0.6, 0.75)
+_MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
+_MOST_DRAWS = 1 << 22  # that it may take: a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ class AveragedTree(Step):
     ) -> Estimated:
         from dphist.kernels.averaging.contrasts import averaged_by, spread_of
         from dphist.kernels.averaging.pruned import averaged, gathered
+        from dphist.kernels.averaging.trends import along_trends
         from dphist.kernels.trees import hats_fit, tuning
 
         if self.flat and groups.are_singletons:
@@ -76,17 +85,68 @@ class AveragedTree(Step):
             values = averaged_by(found.values, spread)
             return replace(found, values=values, measured=found.values)
         tree, pruned = _cut_off(groups)
-        noisy = tree_totals(  # nobody keeps the weights
-            curator,
-            groups,
-            tree,
-            tuning.tuned_weights(tree, groups.sizes, queries_of(workload, groups), reserve=_RESERVE),
-            share=share,
-        )
-        found = fitted_tree(groups, tree, noisy, pruned=pruned)
+        asked = queries_of(workload, groups)
+        weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
+        together = _agreeing_weights(curator, groups, tree, weights, asked, share=share)
+        if together is None:
+            noisy = tree_totals(curator, groups, tree, weights, share=share)
+            del weights  # averages of very many bins need the memory
+            found = fitted_tree(groups, tree, noisy, pruned=pruned)
+        else:
+            noisy = _agreeing_totals(curator, groups, tree, together, share=share)
+            model = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), agreeing=True)
+            found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
         given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
-        del tree, noisy  # averages of very many bins need the memory
-        return replace(found, values=groups.means(averaged(given)), measured=found.values)
+        del tree, noisy
+        totals = averaged(given)
+        del given
+        # Along a curve through a grid, groups before and after are not those on either side.
+        values = along_trends(totals, groups.starts) if groups.order is None else groups.means(totals)
+        return replace(found, values=values, measured=found.values)
+
+
+def _agreeing_weights(
+    curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, asked: Queries, *, share: Fraction
+) -> Floats | None:
+    """Return the weights of noise that agrees, or None if independent noise is better, or takes less time.
+
+    Args:
+        weights: of independent noise, tuned to the queries that are asked.
+    """
+    from dphist.kernels.trees import agreeing, variances
+
+    def error(variance: Floats) -> float:
+        return variances.total_variance(variances.tree_error(tree, variance), groups.sizes, asked)
+
+    if asked == "points" or not 2 < groups.k <= _MOST_AGREEING:
+        return None
+    scale = curator.scale(share)
+    with np.errstate(divide="ignore"):
+        least, best = error(noise_law.variance(scale / weights)), None
+        alone = np.where(tree.left == 0, 1.0, 0.0)
+        for rest, part in (*((weights, p) for p in _SPREAD), *((alone, p) for p in _SPREAD_OF_GROUPS)):
+            tried = agreeing.shared_weights(tree, rest, part)
+            if scale > tried[tree.leaf].min() * WIDEST_SCALE:
+                continue
+            own = noise_law.variance(scale / tried)
+            found = error(agreeing.equal_variances(tree, own))
+            if found < least and agreeing.expected_visits(tree, own).sum() < _MOST_DRAWS:
+                least, best = found, tried
+    return best
+
+
+def _agreeing_totals(
+    curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction
+) -> Noisy:
+    """Return totals of all nodes whose noise agrees, and the scales of independent noise as large as it."""
+    from dphist.kernels.trees import agreeing
+    from dphist.kernels.trees import tree as trees
+
+    parts = trees.integer_parts(wide_enough(weights, curator.scale(share)), lo=tree.lo, hi=tree.hi, k=tree.k)
+    noisy = curator.measure_tree(groups, tree.left > 0, parts=parts, whole=trees.WHOLE, share=share)
+    below = np.concatenate(([0], np.cumsum(noisy.values)))
+    equal = agreeing.equal_variances(tree, noise_law.variance(np.asarray(noisy.scale)))
+    return Noisy(below[tree.hi] - below[tree.lo], noise_law.scale_of(equal))
 
 
 def _cut_off(groups: Groups) -> tuple[trees.Tree, bool]:
