@@ -58,3 +58,8 @@ def test_totals_that_have_no_bins_are_refused() -> None:
     for wrong in (np.array([1.0, -1.0]), np.array([1.0]), np.array([1.0, np.nan])):
         with pytest.raises(UsageError, match="not negative"):
             along_trends(wrong, np.array([0, 2, 4]))
+
+
+def test_the_least_of_slopes_overflows_nothing() -> None:
+    tiny = along_trends(np.array([0.0, 5e-324, 1e-300, 1.0, 1e300]), np.arange(0, 11, 2))
+    assert np.isfinite(tiny).all()

@@ -10,6 +10,7 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.kernels.averaging import pruned
+from dphist.kernels.averaging.trends import along_trends
 from dphist.kernels.trees import tree as trees
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
@@ -79,8 +80,9 @@ class TestAverages:
         x = np.repeat([5, 900, 0, 40], 256)
         groups, found, _ = values(x)
         assert isinstance(found.error, TreeTotals) and found.error.pruned and 1 < groups.k < 100
-        for each in (found.values, found.measured):
-            assert np.allclose(each, groups.means(groups.totals(each)))
+        assert np.allclose(found.measured, groups.means(groups.totals(found.measured)))
+        assert np.allclose(found.values, along_trends(groups.totals(found.values), groups.starts))
+        assert found.error.agreeing, "noise that agrees is smaller"
 
     def test_groups_that_are_no_nodes_have_a_tree_of_their_own(self):
         groups, made = Groups(np.array([0, 3, 4, 10])), curator(np.arange(10))

@@ -27,7 +27,8 @@ def along_trends(totals: Floats, starts: Ints) -> Floats:
         to_next = 2.0 * np.diff(mean) / (size[:-1] + size[1:])
         before, after = to_next[:-1], to_next[1:]
         rises = before * after > 0.0
-        slope[1:-1][rises] = 2.0 / (1.0 / before[rises] + 1.0 / after[rises])
+        one, two = before[rises], after[rises]
+        slope[1:-1][rises] = 2.0 * one * (two / (one + two))
         steepest = 2.0 * mean / size  # so that the line is 0 at the end of the group, half a bin beyond
         np.clip(slope, -steepest, steepest, out=slope)
     middle = 0.5 * (starts[:-1] + starts[1:] - 1)

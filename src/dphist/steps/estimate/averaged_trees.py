@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Groups
+from dphist.domain.groups import Floats, Groups, Ints
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
@@ -66,7 +66,7 @@ class AveragedTree(Step):
         from dphist.kernels.averaging.contrasts import averaged_by, spread_of
         from dphist.kernels.averaging.pruned import averaged, gathered
         from dphist.kernels.averaging.trends import along_trends
-        from dphist.kernels.trees import hats_fit, tuning
+        from dphist.kernels.trees import hats_fit
 
         if self.flat and groups.are_singletons:
             plain = Averaged()
@@ -85,17 +85,12 @@ class AveragedTree(Step):
             values = averaged_by(found.values, spread)
             return replace(found, values=values, measured=found.values)
         tree, pruned = _cut_off(groups)
-        asked = queries_of(workload, groups)
-        weights = tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
-        together = _agreeing_weights(curator, groups, tree, weights, asked, share=share)
-        if together is None:
-            noisy = tree_totals(curator, groups, tree, weights, share=share)
-            del weights  # averages of very many bins need the memory
-            found = fitted_tree(groups, tree, noisy, pruned=pruned)
-        else:
-            noisy = _agreeing_totals(curator, groups, tree, together, share=share)
+        noisy, agreeing = _measured(curator, groups, tree, queries_of(workload, groups), share=share)
+        if agreeing:
             model = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), agreeing=True)
             found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
+        else:
+            found = fitted_tree(groups, tree, noisy, pruned=pruned)
         given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
         del tree, noisy
         totals = averaged(given)
@@ -105,25 +100,42 @@ class AveragedTree(Step):
         return replace(found, values=values, measured=found.values)
 
 
+def _measured(
+    curator: Curator, groups: Groups, tree: trees.Tree, asked: Queries, *, share: Fraction
+) -> tuple[Noisy, bool]:
+    """Return noisy totals of a tree's nodes, and whether their noise was drawn so that it agrees."""
+    from dphist.kernels.trees import tuning
+
+    def tuned() -> Floats:
+        return tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
+
+    if asked == "points" or not 2 < groups.k <= _MOST_AGREEING:
+        return tree_totals(curator, groups, tree, tuned(), share=share), False  # nobody keeps the weights
+    weights = tuned()
+    together = _agreeing_weights(tree, weights, groups.sizes, asked, scale=curator.scale(share))
+    if together is None:
+        return tree_totals(curator, groups, tree, weights, share=share), False
+    return agreeing_totals(curator, groups, tree, together, share=share), True
+
+
 def _agreeing_weights(
-    curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, asked: Queries, *, share: Fraction
+    tree: trees.Tree, weights: Floats, sizes: Ints, asked: Queries, *, scale: float
 ) -> Floats | None:
     """Return the weights of noise that agrees, or None if independent noise is better, or takes less time.
 
     Args:
         weights: of independent noise, tuned to the queries that are asked.
+        sizes: how many bins each group has.
+        scale: of the noise that the whole budget buys.
     """
     from dphist.kernels.trees import agreeing, variances
 
     def error(variance: Floats) -> float:
-        return variances.total_variance(variances.tree_error(tree, variance), groups.sizes, asked)
+        return variances.total_variance(variances.tree_error(tree, variance), sizes, asked)
 
-    if asked == "points" or not 2 < groups.k <= _MOST_AGREEING:
-        return None
-    scale = curator.scale(share)
+    alone = np.where(tree.left == 0, 1.0, 0.0)
     with np.errstate(divide="ignore"):
         least, best = error(noise_law.variance(scale / weights)), None
-        alone = np.where(tree.left == 0, 1.0, 0.0)
         for rest, part in (*((weights, p) for p in _SPREAD), *((alone, p) for p in _SPREAD_OF_GROUPS)):
             tried = agreeing.shared_weights(tree, rest, part)
             if scale > tried[tree.leaf].min() * WIDEST_SCALE:
@@ -135,7 +147,7 @@ def _agreeing_weights(
     return best
 
 
-def _agreeing_totals(
+def agreeing_totals(
     curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction
 ) -> Noisy:
     """Return totals of all nodes whose noise agrees, and the scales of independent noise as large as it."""
