@@ -1,6 +1,7 @@
 """Groups cut in halves, trees and hats averaged, and the method that is made of both."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.kernels.averaging import pruned
+from dphist.kernels.averaging import contrasts, pruned
 from dphist.kernels.averaging.trends import along_trends
+from dphist.kernels.trees import agreeing, hats, hats_fit, variances
 from dphist.kernels.trees import tree as trees
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import estimate, partition
+from dphist.steps.estimate import averaged_trees
 from dphist.steps.partition import private
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import HatTotals, TreeTotals
@@ -67,7 +70,46 @@ class TestHalves:
 
 
 class TestAverages:
-    def test_hats_are_measured_as_ever_and_averaged_then(self):
+    def test_bins_on_their_own_have_noise_that_agrees_where_it_beats_triangles(self):
+        x = np.where(np.arange(200) < 30, 40, 0)
+        for spec in ("ranges", "prefixes", "random:300"):
+            made, queries = curator(x, epsilon="0.1"), make_workload(spec, curator(x).domain)
+            found = estimate.AveragedTree()(made, None, Groups.singletons(200), queries, share=Fraction(1))
+            assert isinstance(found.error, TreeTotals) and found.error.agreeing
+            assert np.array_equal(found.measured, np.rint(found.measured)), (
+                "whole numbers, as they were drawn"
+            )
+            assert np.abs(found.values - x).mean() < 0.5 * np.abs(found.measured - x).mean()
+            tree, scales = trees.make_tree(200), found.error.scales
+            bins, law = found.measured, noise_law.variance
+            below = np.concatenate(([0.0], np.cumsum(bins)))
+            over_tree = pruned.averaged_totals(
+                tree, np.ones(200, np.int64), below[tree.hi] - below[tree.lo], law(scales)
+            )
+            error = variances.tree_error(tree, law(scales))
+            shifted = contrasts.averaged_contrasts(bins, partial(variances.range_variances, error))
+            assert np.allclose(found.values, (over_tree + shifted) / 2)
+
+    def test_the_least_foreseen_error_decides(self, monkeypatch):
+        made = curator(np.zeros(300, np.int64))
+        queries = make_workload("ranges", made.domain)
+        tree = averaged_trees._weights_of_bins(queries, "all-ranges")
+        ones = np.ones(300, np.int64)
+        hats_error = 2 * hats_fit.hats_expected_error(hats.fitted_hats(300, "all-ranges"), "all-ranges")
+        with np.errstate(divide="ignore"):
+            equal = agreeing.equal_variances(trees.make_tree(300), 2 / tree**2)
+        error = variances.tree_error(trees.make_tree(300), equal)
+        found = variances.total_variance(error, ones, "all-ranges") / variances.query_count(
+            ones, "all-ranges"
+        )
+        assert 0.8 * hats_error < found < hats_error
+        monkeypatch.setattr(averaged_trees, "_MOST_DRAWS", 10)
+        averaged_trees._weights_of_bins.cache_clear()
+        assert averaged_trees._weights_of_bins(queries, "all-ranges") is None, "it would take too long"
+        averaged_trees._weights_of_bins.cache_clear()
+
+    def test_hats_are_measured_as_ever_and_averaged_then(self, monkeypatch):
+        monkeypatch.setattr(averaged_trees, "_MOST_AGREEING", 100)
         x = np.where(np.arange(200) < 30, 40, 0)
         made, queries = curator(x, epsilon="0.1"), make_workload("ranges", curator(x).domain)
         found = estimate.AveragedTree()(made, None, Groups.singletons(200), queries, share=Fraction(1))
@@ -145,7 +187,7 @@ class TestAverages:
         groups, _, made = values(few)
         assert groups.k < 20 and made.spent[0].share == Fraction("0.02")
         groups, found, made = values(many)
-        assert groups.are_singletons and isinstance(found.error, HatTotals)
+        assert groups.are_singletons and found.error.agreeing
         assert [part.share for part in made.spent] == [Fraction("0.02"), Fraction("0.98")]
 
 

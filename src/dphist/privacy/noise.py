@@ -214,7 +214,8 @@ def _too_small() -> UsageError:
 def _draw_each(top: Fraction, parts: Ints, stream: Stream, *, signed: bool = True) -> tuple[Ints, Floats]:
     """Return draws of scales at or above top/parts, and the scales."""
     scales = _scales(top, parts)
-    return _draw(scales, scales.size, stream, signed=signed), scales
+    same = scales.size > 1 and (scales == scales[0]).all()  # for which less is worked out
+    return _draw(scales[:1] if same else scales, scales.size, stream, signed=signed), scales
 
 
 def _scales(top: Fraction, parts: Ints) -> Floats:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Groups, Ints
+from dphist.domain.groups import Floats, Groups, Ints, frozen
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
@@ -23,7 +24,6 @@ from dphist.steps.estimate.trees import (
     measured_hats,
     queries_of,
     tree_totals,
-    wide_enough,
 )
 from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step
 from dphist.uncertainty import noise_law
@@ -38,7 +38,7 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 # noise, or goes to the groups themselves.
 _SPREAD, _SPREAD_OF_GROUPS = (0.15, 0.3, 0.45), (0.45, 0.6, 0.75)
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
-_MOST_DRAWS = 1 << 22  # that it may take: a tenth of a second
+_MOST_DRAWS = 1 << 21  # that it may take: a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ class AveragedTree(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        from dphist.kernels.averaging.contrasts import averaged_by, spread_of
-        from dphist.kernels.averaging.pruned import averaged, gathered
-        from dphist.kernels.averaging.trends import along_trends
-        from dphist.kernels.trees import hats_fit
-
         if self.flat and groups.are_singletons:
             plain = Averaged()
             found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
@@ -76,35 +71,75 @@ class AveragedTree(Step):
         if grid is not None:
             return measured_grid(curator, grid, share=share)
         queries = hats_for(curator, groups, workload, share=share)
-        if queries is not None:
-            answers, error = measured_hats(curator, queries, share=share)
-            # What a copy works out is not kept: averages of very many bins need the memory.
-            spread = spread_of(groups.n, partial(hats_fit.hats_range_variances, replace(error)))
-            found = fitted_hats(queries, answers, error)
-            del answers, error
-            values = averaged_by(found.values, spread)
-            return replace(found, values=values, measured=found.values)
-        tree, pruned = _cut_off(groups)
-        noisy, agreeing = _measured(curator, groups, tree, queries_of(workload, groups), share=share)
-        if agreeing:
-            model = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), agreeing=True)
-            found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
-        else:
-            found = fitted_tree(groups, tree, noisy, pruned=pruned)
-        given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
-        del tree, noisy
-        totals = averaged(given)
-        del given
-        # Along a curve through a grid, groups before and after are not those on either side.
-        values = along_trends(totals, groups.starts) if groups.order is None else groups.means(totals)
-        return replace(found, values=values, measured=found.values)
+        if queries is None:
+            return _over_groups(curator, groups, queries_of(workload, groups), share=share)
+        weights = _weights_of_bins(workload, queries) if groups.n <= _MOST_AGREEING else None
+        if weights is None or _too_wide(weights, curator.scale(share)):
+            return _over_hats(curator, queries, share=share)
+        return _over_bins(curator, groups, weights, share=share)
+
+
+def _over_hats(curator: Curator, queries: str, *, share: Fraction) -> Estimated:
+    """Return averages over shifted trees of what bins and triangles say."""
+    from dphist.kernels.averaging.contrasts import averaged_by, spread_of
+    from dphist.kernels.trees import hats_fit
+
+    answers, error = measured_hats(curator, queries, share=share)
+    # What a copy works out is not kept: averages of very many bins need the memory.
+    spread = spread_of(curator.domain.n, partial(hats_fit.hats_range_variances, replace(error)))
+    found = fitted_hats(queries, answers, error)
+    del answers, error
+    return replace(found, values=averaged_by(found.values, spread), measured=found.values)
+
+
+def _over_bins(curator: Curator, groups: Groups, weights: Floats, *, share: Fraction) -> Estimated:
+    """Return the mean of averages over the tree of all bins and of those over shifted trees.
+
+    Its noise agrees, so that the bins themselves are known as well as by any other tree.
+    """
+    from dphist.kernels.averaging.contrasts import averaged_by, spread_of
+    from dphist.kernels.averaging.pruned import averaged, gathered
+    from dphist.kernels.trees import tree as trees
+    from dphist.kernels.trees import variances
+
+    tree = trees.make_tree(groups.n)
+    noisy = agreeing_totals(curator, groups, tree, weights, share=share)
+    scales = np.asarray(noisy.scale)
+    error = variances.tree_error(tree, noise_law.variance(scales))
+    bins = noisy.values[tree.leaf].astype(np.float64)
+    values = averaged(gathered(tree, groups.starts, noisy.values, scales, noise_law.variance))
+    values += averaged_by(bins, spread_of(groups.n, partial(variances.range_variances, error)))
+    values *= 0.5
+    model = TreeTotals(groups, tree.branching, False, scales, agreeing=True)
+    return Estimated(values, model, measured=bins)
+
+
+def _over_groups(curator: Curator, groups: Groups, asked: Queries, *, share: Fraction) -> Estimated:
+    """Return averages over the tree of the bins that is cut off at the groups."""
+    from dphist.kernels.averaging.pruned import averaged, gathered
+    from dphist.kernels.averaging.trends import along_trends
+
+    tree, pruned = _cut_off(groups)
+    noisy, agreeing = _measured(curator, groups, tree, asked, share=share)
+    if agreeing:
+        model = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), agreeing=True)
+        found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
+    else:
+        found = fitted_tree(groups, tree, noisy, pruned=pruned)
+    given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
+    del tree, noisy  # averages of very many bins need the memory
+    totals = averaged(given)
+    del given
+    # Along a curve through a grid, groups before and after are not those on either side.
+    values = along_trends(totals, groups.starts) if groups.order is None else groups.means(totals)
+    return replace(found, values=values, measured=found.values)
 
 
 def _measured(
     curator: Curator, groups: Groups, tree: trees.Tree, asked: Queries, *, share: Fraction
 ) -> tuple[Noisy, bool]:
     """Return noisy totals of a tree's nodes, and whether their noise was drawn so that it agrees."""
-    from dphist.kernels.trees import tuning
+    from dphist.kernels.trees import tuning, variances
 
     def tuned() -> Floats:
         return tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
@@ -112,39 +147,55 @@ def _measured(
     if asked == "points" or not 2 < groups.k <= _MOST_AGREEING:
         return tree_totals(curator, groups, tree, tuned(), share=share), False  # nobody keeps the weights
     weights = tuned()
-    together = _agreeing_weights(tree, weights, groups.sizes, asked, scale=curator.scale(share))
-    if together is None:
+    alone = 2.0 * variances.expected_error(tree, weights, groups.sizes, asked)
+    together = _agreeing_weights(tree, weights, groups.sizes, asked, below=alone)
+    if together is None or _too_wide(together, curator.scale(share)):
         return tree_totals(curator, groups, tree, weights, share=share), False
     return agreeing_totals(curator, groups, tree, together, share=share), True
 
 
+@lru_cache(maxsize=8)  # the same for every release of a plan
+def _weights_of_bins(workload: Workload, queries: str) -> Floats | None:
+    """Return the weights of noise that agrees on a tree of all bins; None if triangles have less error."""
+    from dphist.kernels.trees import hats, hats_fit, tuning
+    from dphist.kernels.trees import tree as trees
+
+    n = math.prod(workload.shape)
+    tree, ones, asked = trees.make_tree(n), np.ones(n, np.int64), queries_of(workload, Groups.singletons(n))
+    weights = tuning.tuned_weights(tree, ones, asked, reserve=_RESERVE)
+    triangles = 2.0 * hats_fit.hats_expected_error(hats.fitted_hats(n, queries), asked)
+    found = _agreeing_weights(tree, weights, ones, asked, below=triangles)
+    return None if found is None else frozen(found)
+
+
 def _agreeing_weights(
-    tree: trees.Tree, weights: Floats, sizes: Ints, asked: Queries, *, scale: float
+    tree: trees.Tree, weights: Floats, sizes: Ints, asked: Queries, *, below: float
 ) -> Floats | None:
-    """Return the weights of noise that agrees, or None if independent noise is better, or takes less time.
+    """Return the weights of noise that agrees; None if its error is not below another, or takes long.
 
     Args:
         weights: of independent noise, tuned to the queries that are asked.
         sizes: how many bins each group has.
-        scale: of the noise that the whole budget buys.
+        below: the mean variance of a query to be beaten, where the whole budget buys noise of scale 1.
     """
     from dphist.kernels.trees import agreeing, variances
 
-    def error(variance: Floats) -> float:
-        return variances.total_variance(variances.tree_error(tree, variance), sizes, asked)
-
+    count, best = variances.query_count(sizes, asked), None
     alone = np.where(tree.left == 0, 1.0, 0.0)
-    with np.errstate(divide="ignore"):
-        least, best = error(noise_law.variance(scale / weights)), None
-        for rest, part in (*((weights, p) for p in _SPREAD), *((alone, p) for p in _SPREAD_OF_GROUPS)):
-            tried = agreeing.shared_weights(tree, rest, part)
-            if scale > tried[tree.leaf].min() * WIDEST_SCALE:
-                continue
-            own = noise_law.variance(scale / tried)
-            found = error(agreeing.equal_variances(tree, own))
-            if found < least and agreeing.expected_visits(tree, own).sum() < _MOST_DRAWS:
-                least, best = found, tried
+    for rest, part in (*((weights, p) for p in _SPREAD), *((alone, p) for p in _SPREAD_OF_GROUPS)):
+        tried = agreeing.shared_weights(tree, rest, part)
+        with np.errstate(divide="ignore"):
+            own = 2.0 / np.square(tried)
+        error = variances.tree_error(tree, agreeing.equal_variances(tree, own))
+        found = variances.total_variance(error, sizes, asked) / count
+        if found < below and agreeing.expected_visits(tree, own).sum() < _MOST_DRAWS:
+            below, best = found, tried
     return best
+
+
+def _too_wide(weights: Floats, scale: float) -> bool:
+    """Return whether a node would have noise wider than the sampler draws, if it is measured at all."""
+    return scale > float(weights.min(initial=1.0, where=weights > 0.0)) * WIDEST_SCALE
 
 
 def agreeing_totals(
@@ -154,7 +205,7 @@ def agreeing_totals(
     from dphist.kernels.trees import agreeing
     from dphist.kernels.trees import tree as trees
 
-    parts = trees.integer_parts(wide_enough(weights, curator.scale(share)), lo=tree.lo, hi=tree.hi, k=tree.k)
+    parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
     noisy = curator.measure_tree(groups, tree.left > 0, parts=parts, whole=trees.WHOLE, share=share)
     below = np.concatenate(([0], np.cumsum(noisy.values)))
     equal = agreeing.equal_variances(tree, noise_law.variance(np.asarray(noisy.scale)))

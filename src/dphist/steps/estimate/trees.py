@@ -241,23 +241,16 @@ def tree_totals(
     """Return the noisy totals of a tree's nodes; their budgets are exact integers."""
     from dphist.kernels.trees import tree as trees
 
-    weights = wide_enough(weights, curator.scale(share))
+    # A node with so little of the budget would be noise alone, and wider than the sampler draws.
+    least = curator.scale(share) / WIDEST_SCALE
+    if ((weights > 0) & (weights < least)).any():
+        weights = np.where(weights < least, 0.0, weights)
     parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
     del weights
     if not parts.any():
         parts[tree.leaf] = trees.WHOLE
     parts.flags.writeable = False
     return curator.measure_ranges(groups, tree.lo, tree.hi, parts=parts, whole=trees.WHOLE, share=share)
-
-
-def wide_enough(weights: Floats, scale: float) -> Floats:
-    """Return the weights without those of nodes that would be noise alone, wider than the sampler draws.
-
-    Args:
-        scale: of the noise that the whole budget buys.
-    """
-    least = scale / WIDEST_SCALE
-    return np.where(weights < least, 0.0, weights) if ((weights > 0) & (weights < least)).any() else weights
 
 
 def fitted_tree(
