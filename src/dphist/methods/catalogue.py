@@ -7,6 +7,7 @@ elsewhere is a query by `choose`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction as F  # noqa: N817 - shares read like numbers
@@ -242,6 +243,27 @@ def _dawa3(domain: Domain) -> Pipeline:
     )
 
 
+def _average(domain: Domain) -> Pipeline:
+    return Pipeline(estimate=estimate.Averaged())
+
+
+def _average2(domain: Domain) -> Pipeline:
+    if not _asks_first(domain):
+        return _average(domain)
+    # What is asked is of the order of n noise scales: the more bins, the less it costs.
+    share = F(sum(partition.FaintBins.parts), 4 * math.isqrt(domain.n))
+    return Pipeline(
+        partition=partition.FaintBins(),
+        estimate=estimate.AveragedTree(flat=True),
+        split=Split(partition=share, estimate=1 - share),
+    )
+
+
+def _asks_first(domain: Domain) -> bool:
+    """Return whether `average2` asks if noise would drown the bins: of few bins the question is too dear."""
+    return len(domain.axes) == 1 and domain.n > _FEW_BINS
+
+
 def _tree(domain: Domain, tree: Estimator) -> Pipeline:
     """Return a tree over all bins, nothing else."""
     return Pipeline(order=_line(domain), estimate=tree)
@@ -276,7 +298,8 @@ def _auto(domain: Domain, workload: Workload | None = None) -> Pipeline:
         name = "identity"
     else:
         kind = "points" if workload is None else kind_of(workload)
-        name = "average" if kind == "points" else "dawa3"
+        points = "average2" if _asks_first(domain) else "average"
+        name = points if kind == "points" else "dawa3"
     chosen = CATALOGUE[name]
     return replace(chosen.build(domain), choice=chosen.name)
 
@@ -388,7 +411,9 @@ _METHODS = (
         cost="slow", time="near-linear", intervals="exact", usual=_LINES),
     _runs("average", "Noise on every bin, averaged over all dyadic partitions, quadtrees on grids (ours).",
         "dphist 2026; after Willems, Shtarkov, Tjalkens, IEEE Trans. Inf. Theory 1995 (tree weighting)",
-        lambda d: Pipeline(estimate=estimate.Averaged()), intervals="exact", usual=_BOTH),
+        _average, intervals="exact", usual=_BOTH),
+    _runs("average2", "As average, but with groups where noise on every bin would drown them (ours).",
+        "dphist 2026; after Li, Hay, Miklau, Wang, PVLDB 2014 (DAWA)", _average2, usual=_LINES),
     _runs("s1", "Private L1 partition over all intervals; one mean per group.",
         _ENGINEERING, lambda d: _smoothed(d, _S1, _MEANS), suits=_SHORT, **_ALL_INTERVALS),
     _runs("sa", "Private L1 partition over power-of-two intervals (S~); one mean per group.",

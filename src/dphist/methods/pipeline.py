@@ -25,7 +25,7 @@ from dphist.steps.calibrate import calibrate
 from dphist.steps.estimate import Averaged, GroupMeans
 from dphist.steps.initialize import Nothing
 from dphist.steps.order import AsGiven
-from dphist.steps.partition import Singletons
+from dphist.steps.partition import FaintBins, Singletons
 from dphist.steps.prior import Prior
 from dphist.steps.protocols import Estimated, Estimator, Initializer, Orderer, Partitioner
 
@@ -175,8 +175,10 @@ class Pipeline:
         Args:
             quick: for one of many: its intervals are made with less effort, and its error is not estimated.
         """
-        # With a share for the bias an anchor is the exception, for which a rehearsal compiles nothing.
-        error = anchored(curator.domain, estimated, quick=quick or self.calibrate > 0)
+        # With a share for the bias an anchor is the exception, for which a rehearsal compiles nothing, unless
+        # bins are grouped only where they are faint.
+        rare = self.calibrate > 0 and not isinstance(self.partition, FaintBins)
+        error = anchored(curator.domain, estimated, quick=quick or rare)
         made = dataclasses.replace(estimated, error=error)
         return self.released(curator, workload, curator.domain, groups, made, post, provenance)
 
@@ -217,8 +219,20 @@ class Pipeline:
     def with_prior(self, read: Callable[[], Prior]) -> Pipeline:
         """Return this method with public numbers of the same bins, which are read if it takes any.
 
-        Only methods that average do.
+        Only methods that average do. One that would group faint bins leaves every bin alone: a prior has a
+        number for each.
         """
+        if isinstance(self.partition, FaintBins):
+            whole = Split(estimate=Fraction(1))
+            alone = dataclasses.replace(
+                self,
+                partition=Singletons(),
+                estimate=Averaged(),
+                split=whole,
+                calibrate=Fraction(0),
+                choice="average" if self.choice else "",
+            )
+            return alone.with_prior(read)
         if not isinstance(self.estimate, Averaged):
             raise UsageError(
                 f"the method {self.name} takes no prior: use method='average', or leave prior= out."

@@ -356,7 +356,8 @@ class Release:
 
         They hold for each bin on its own, or with ``joint=True`` simultaneously for all bins. With
         ``most=True`` they are narrower and hold for about 95 % of all bins: a statement about most bins, not
-        about the one full bin among empty ones. It is known of averaged values of 1,024 bins or more.
+        about the one full bin among empty ones. It is known of averaged values of 1,024 bins or more;
+        intervals that a part of epsilon has measured speak of most bins anyway.
 
         >>> low, high = release.intervals(joint=True)
         >>> bool((low < release.raw).all() and (release.raw < high).all())
@@ -366,7 +367,7 @@ class Release:
         if most and joint:
             raise UsageError("intervals hold for all bins at once (joint) or for most of them, not for both.")
         found = self.error.most_intervals(self.raw, level=level) if most else None
-        if most and found is None:
+        if most and found is None and not self.error.is_calibrated:
             raise UsageError(
                 "intervals of most bins are known of averaged values of 1,024 bins or more, such as those of "
                 "method='average'; leave out most=True for those of each bin on its own."

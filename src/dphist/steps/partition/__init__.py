@@ -7,7 +7,7 @@ Groups known beforehand (`plain`) or found on `rough` counts cost nothing. `priv
 from dphist.steps.partition.bisect import PHp, StructureFirst
 from dphist.steps.partition.grids import KdGrid, UniformGrid
 from dphist.steps.partition.plain import FixedSize, Singletons, Whole
-from dphist.steps.partition.private import L1, PlainSplits, Splits
+from dphist.steps.partition.private import L1, FaintBins, PlainSplits, Splits
 from dphist.steps.partition.rough import (
     AhpGreedy,
     Empirical,
@@ -22,6 +22,7 @@ __all__ = [
     "L1",
     "AhpGreedy",
     "Empirical",
+    "FaintBins",
     "FixedSize",
     "Greedy",
     "KdGrid",

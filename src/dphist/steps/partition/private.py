@@ -137,6 +137,62 @@ class Splits(Step):
 
 
 @dataclass(frozen=True)
+class FaintBins(Step):
+    """Groups of bins where noise on each would drown them; else every bin is its own (ours).
+
+    A bin is compared with a level below the noise: a public part of the noise scale. The sum of the bins'
+    distances from it, less the level for each bin, is twice the records above the level less all records. It
+    is far below 0 if there are records, and nearly all of them lie below it, bin by bin: then only groups
+    stand out from the noise. It is above 0 if most records lie in bins that can be seen, be they many or few.
+
+    A fourteenth of the share asks first, which is enough for most data; five more ask where that left doubts,
+    and the others are for the groups. What is not used goes to the estimate. Where the noise is so small that
+    the level is below a record, nothing is asked.
+
+    Args:
+        then: what groups the bins.
+    """
+
+    spends: ClassVar[bool] = True
+    parts: ClassVar[tuple[int, int, int]] = (1, 5, 8)  # of the share: two questions, and the groups
+    level: ClassVar[float] = 0.4  # noise scales that the whole budget pays
+    sure: ClassVar[float] = 1.5  # noise scales of the first question above 0, from which on it is enough
+    below: ClassVar[float] = 0.04  # the same for each bin: down to here none are faint
+    then: Splits = Splits(halved=True)
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        self.then.check(domain, workload)
+
+    def __call__(
+        self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
+    ) -> Groups:
+        n = curator.domain.n
+        alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
+        scale = curator.scale(Fraction(1))
+        level = min(int(self.level * scale), (1 << 60) // n)
+        if level < 1:
+            return alone
+        first, second, rest = (share * part / sum(self.parts) for part in self.parts)
+        found, noise = _above(curator, level, first)
+        if found > self.sure * noise:
+            return alone
+        again, less = _above(curator, level, second)
+        weight = noise**2 / (noise**2 + less**2)  # by the variances
+        if (1 - weight) * found + weight * again > -self.below * n * scale:
+            return alone
+        return self.then(curator, rough, order, share=rest, later=later)
+
+
+def _above(curator: Curator, level: int, share: Fraction) -> tuple[float, float]:
+    """Return twice the records above a level in each bin, less all records, and the scale of its noise."""
+    n = curator.domain.n
+    noisy = curator.measure_distances(
+        Groups.singletons(n), np.full(n, level), np.zeros(n, dtype=np.int64), grid=1, share=share
+    )
+    return float(int(noisy.values[0]) - n * level), float(np.max(noisy.scale))
+
+
+@dataclass(frozen=True)
 class PlainSplits(Step):
     """`Splits` without its question: among very many bins nearly all blocks are empty, and alike.
 
