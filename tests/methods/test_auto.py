@@ -16,8 +16,10 @@ from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 
 LINE, GRID = Domain((Integers(0, 255),)), Domain((Integers(0, 15),) * 2)
+LONG = Domain((Integers(0, 511),))
 CHOICES = [
     (LINE, "points", "average"),
+    (LONG, "points", "average2"),
     (LINE, "ranges", "dawa3"),
     (LINE, "prefixes", "dawa3"),
     (GRID, "points", "average"),
