@@ -33,8 +33,8 @@ from dphist.privacy.curator import Curator
 BUDGET, UNIT = Fraction(5, 2), 2
 TRIALS, BETA = 15_000, 1e-6
 _VERBS = (
-    "measure", "measure_ranges", "measure_tree", "measure_linear", "measure_distances", "choose", "partition_l1",
-    "partition_splits",
+    "measure", "measure_ranges", "measure_tree", "measure_linear", "measure_distances", "choose",
+    "partition_l1", "partition_splits",
 )  # fmt: skip
 # Options that leave the least slack on four bins: from its median every group's deviation moves by as much
 # as the largest group's, and a penalty keeps single bins from winning by chance; a binary tree is deeper.
