@@ -77,6 +77,7 @@ _ERRORS = [
     "scale",
     "scale_of_node[]",
     "inner[]",
+    "agreeing",
     "scales[]",
     "rows",
     "rule",
@@ -179,6 +180,7 @@ COLUMNS = {"value", "raw", "low", "high"} | {
 }
 PURPOSES = (
     r"totals of (\d+) disjoint groups|totals of (\d+) runs of groups|(\d+) linear queries"
+    r"|totals of (\d+) groups on a tree"
     r"|distances of (\d+) sums from what is released|choice among (\d+) candidates"
     r"|L1 partition by (all|powers|subtrees) intervals and the (mean|median)|splits of a (\d+)-ary tree"
     r"|(\d{1,3}) disjoint groups, each|one group"

@@ -117,13 +117,13 @@ class TestIntervals:
             told = release.sum(lo, hi)
             held.append(np.mean((low <= FAINT) & (high >= FAINT)))
             ranges.append(np.mean((told.low <= exact[hi] - exact[lo]) & (exact[hi] - exact[lo] <= told.high)))
-            assert found.calibrated and np.isfinite(release.intervals(most=True)).all()
+            assert release.error.is_calibrated and np.isfinite(release.intervals(most=True)).all()
         assert len(held) >= 8 and np.mean(held) >= 0.9 and np.mean(ranges) >= 0.9
 
     def test_bins_that_are_left_alone_have_those_of_average(self):
         made, curator, groups, found = values(ALL_STAND_OUT, intervals=True)
         release = made.wrap(curator, make_workload("points", curator.domain), groups, found)
-        assert isinstance(found.error, GroupTotals) and not found.calibrated
+        assert isinstance(found.error, GroupTotals) and not release.error.is_calibrated
         assert release.error.to_dict()["risk"] is not None, "its error is estimated, as that of average is"
         assert np.isfinite(release.intervals(most=True)).all()
 

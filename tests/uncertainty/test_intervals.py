@@ -553,3 +553,26 @@ def test_quantiles_of_overlapping_sums_have_intervals_by_the_shares_below_all_ed
             own = int(np.searchsorted(below, q, side="right")) - 1  # the bin that has the quantile
             held.append(found.low <= own and own + 1 <= found.high)
     assert np.mean(held) >= 0.9
+
+
+@pytest.mark.parametrize(("n", "workload"), [(40, "ranges"), (64, "prefixes"), (100, "random:300")])
+def test_ranges_picked_after_looking_hold_all_at_once_with_noise_that_agrees(n, workload):
+    plan = dphist.Plan(
+        bins=Domain((Integers(0, n - 1),)), epsilon="0.05", method="dawa3", workload=workload, calibrate=0
+    )
+    x = np.full(n, 900)
+    lo, hi = np.triu_indices(n + 1, 1)
+    below = np.concatenate(([0], np.cumsum(x)))
+    held, over = [], np.zeros(0)
+    for seed in range(150):
+        noisy = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=seed)
+        release = plan.pipeline.run(noisy, plan.queries)
+        assert release.error.base.agreeing
+        found = release.sum(lo, hi, joint=True)
+        held.append(((found.low <= below[hi] - below[lo]) & (below[hi] - below[lo] <= found.high)).all())
+        if seed == 0:
+            assert "simulated" in found.note
+            alone = release.sum(lo, hi)
+            over = (found.high - found.low) / (alone.high - alone.low)
+    assert np.mean(held) >= 0.9
+    assert 1.5 < np.median(over) < 3, "with Bonferroni's inequality, four times as wide as one alone"

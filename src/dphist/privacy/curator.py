@@ -229,7 +229,9 @@ class Curator:
         draws = noise.Draws(self.__take(share, f"totals of {groups.k} groups on a tree"), self.__source)
 
         def draw(nodes: Ints, signed: bool) -> Ints:
-            return draws.each(sensitivity=self.sensitivity, parts=parts[nodes], whole=whole, signed=signed)
+            return draws.of_parts(
+                sensitivity=self.sensitivity, parts=parts[nodes], whole=whole, signed=signed
+            )
 
         z = agreeing.agreeing_noise(tree, np.flatnonzero(parts), reached, draw)
         return Noisy(z + self.__counts.totals(groups), scales)

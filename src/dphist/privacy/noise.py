@@ -164,7 +164,7 @@ class Draws:
         scale = scale_for(self._epsilon, sensitivity)
         return _draw(np.array([scale]), size, self._source.stream(), signed=False), scale
 
-    def each(self, *, sensitivity: int, parts: Ints, whole: int, signed: bool) -> Ints:
+    def of_parts(self, *, sensitivity: int, parts: Ints, whole: int, signed: bool) -> Ints:
         """Return a discrete Laplace draw, or a geometric one, for each part, of which none is 0."""
         top = _top(self._epsilon, sensitivity, parts, whole)
         return _draw_each(top, parts, self._source.stream(), signed=signed)[0]

@@ -9,6 +9,7 @@ benchmarks.joint``, which also checks on fresh noise what is here:
 * **Hats.** A factor times sqrt(variance of the range + a quarter of the mean variance of all ranges): the
   second term keeps the long tails of short ranges from widening all others. The factor is the quantile of the
   greatest error of any range, over that root.
+* **Noise that agrees on a tree of single bins.** The same, with 1.07 times the factor of hats for all ranges.
 
 Beyond the numbers of bins and the levels that were simulated, Bonferroni's inequality stays.
 """
@@ -33,6 +34,7 @@ NONE = (
 LEVELS = (0.9, 0.95, 0.99)
 PLUS = 0.5  # of the mean standard deviation of ranges, that widths of hats have in addition
 LEAST_SCALE = 8.0  # of hats' noise; below, whole numbers have heavier tails than were simulated
+AGREEING = 1.07  # of the factor of hats; trees of 32 to 1,024 bins for ranges and prefixes need 0.95 to 1.07
 BINS = (16, 4096)  # for which identity noise was simulated
 
 HATS: dict[str, dict[int, tuple[float, float, float]]] = {

@@ -603,6 +603,17 @@ class TreeTotals(NormalSums):
         """Return the margin of the sum of some bins that are whole groups together, wherever they lie."""
         return whole_margin(self.groups, self._labels, self.total_noise, cells, level=level)
 
+    def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
+        """Return margins from the simulated supremum over all ranges of single bins, where that is known."""
+        alone = self.agreeing and self.groups.are_singletons and self.groups.order is None
+        simulated = alone and len(boxes.shape) == 1 and self.scales.min() >= joint_ranges.LEAST_SCALE
+        factor = joint_ranges.hat_factor(self.groups.n, "all-ranges", level) if simulated else None
+        if factor is None:
+            return super().joint_boxes(boxes, level=level)
+        added = joint_ranges.PLUS**2 * self.total_noise.mean_variance
+        margins = np.sqrt(self._range_variances(*boxes.ends) + added)
+        return joint_ranges.AGREEING * factor * margins, joint_ranges.SIMULATED
+
     def transposed(self, rows: int) -> TreeTotals:
         """Return the model of the same tree, its bins in the order of columns."""
         return replace(self, groups=transposed_groups(self.groups, rows))

@@ -164,6 +164,14 @@ class TreeNoise(TotalNoise):
 
         return variances.group_variances(self._error)
 
+    @property
+    def mean_variance(self) -> float:
+        """The mean variance of all ranges of bins."""
+        from dphist.kernels.trees import variances
+
+        sizes, asked = self.groups.sizes, "all-ranges"
+        return variances.total_variance(self._error, sizes, asked) / variances.query_count(sizes, asked)
+
     def joint(self, *, level: float) -> Floats:
         """Return margins that hold for all totals at once, by the union bound."""
         each = max(1 - (1 - level) / self.groups.k, 0.9)
