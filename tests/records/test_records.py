@@ -1095,12 +1095,15 @@ def test_counts_of_many_bins_are_the_same_with_less_memory(tmp_path, monkeypatch
 def test_a_cut_or_damaged_gzip_is_told_apart_and_quotes_no_record(tmp_path):
     draws = np.random.default_rng(2).integers(0, 100, 200_000)
     packed = gzip.compress(b"age\n" + b"".join(b"%d,7781\n" % age for age in draws))
+    few = gzip.compress(b"age\n" + b"".join(b"%d,7781\n" % age for age in draws[:50]))
     damaged = bytearray(packed)
     damaged[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
     for content, words in (
         (packed[:5], "was cut short"),
         (packed[: len(packed) // 2], "was cut short"),
         (packed[:-3], "was cut short"),
+        (few[:-6], "was cut short"),
+        (few[: len(few) // 2], "was cut short"),
         (bytes(damaged), "is damaged: gzip cannot unpack it"),
     ):
         path = tmp_path / "c.csv.gz"

@@ -181,7 +181,7 @@ COLUMNS = {"value", "raw", "low", "high"} | {
 PURPOSES = (
     r"totals of (\d+) disjoint groups|totals of (\d+) runs of groups|(\d+) linear queries"
     r"|totals of (\d+) groups on a tree"
-    r"|distances of (\d+) sums from what is released|choice among (\d+) candidates"
+    r"|distances of (\d+) sums from public numbers|choice among (\d+) candidates"
     r"|L1 partition by (all|powers|subtrees) intervals and the (mean|median)|splits of a (\d+)-ary tree"
     r"|(\d{1,3}) disjoint groups, each|one group"
 )

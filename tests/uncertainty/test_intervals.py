@@ -576,3 +576,22 @@ def test_ranges_picked_after_looking_hold_all_at_once_with_noise_that_agrees(n, 
             over = (found.high - found.low) / (alone.high - alone.low)
     assert np.mean(held) >= 0.9
     assert 1.5 < np.median(over) < 3, "with Bonferroni's inequality, four times as wide as one alone"
+
+
+def test_a_joint_band_of_merged_groups_lies_between_nothing_and_the_total():
+    n = 1024
+    x = np.random.default_rng(5).poisson(np.repeat([2, 30, 5, 12], n // 4))
+    plan = dphist.Plan(bins=Domain((Integers(0, n - 1),)), epsilon="0.05", method="dawa3", workload="ranges")
+    held = []
+    for seed in range(12):
+        noisy = Curator.simulated(Counts(x, plan.domain), epsilon=plan.budget, seed=seed)
+        release = plan.pipeline.run(noisy, plan.queries)
+        assert release.error.is_calibrated
+        coarse = release.rebin(64)
+        low, high = coarse.intervals(joint=True)
+        exact = x.reshape(-1, 64).sum(axis=1)
+        held.append(((low <= exact) & (exact <= high)).all())
+        assert (low >= np.minimum(coarse.raw, 0)).all()
+        assert (high <= np.maximum(release.total(level=0.975).high, coarse.raw) + 1e-6).all()
+        assert (low <= coarse.raw).all() and (coarse.raw <= high).all()
+    assert np.mean(held) > 0.9

@@ -285,7 +285,7 @@ class Curator:
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."
             )
         draws, scale = noise.laplace(
-            self.__take(share, f"distances of {int((classes >= 0).sum())} sums from what is released"),
+            self.__take(share, f"distances of {int((classes >= 0).sum())} sums from public numbers"),
             sensitivity=self.sensitivity * grid,
             size=int(classes.max()) + 1,
             source=self.__source,

@@ -182,9 +182,11 @@ def _mechanism(release: AnyRelease, published: Published | None) -> str:
         words += f", which chose {ran} by the queries that were declared"
     if published is not None:
         words += f" ({published.summary.rstrip('.')}; {published.citation})"
+    agrees = any(charge.purpose.endswith("groups on a tree") for charge in release.charges)
+    tree = "; for totals of a tree, given that these agree (the K-norm mechanism)" if agrees else ""
     words += (
-        ". All noise follows the discrete Laplace law or, for selections, the one-sided geometric law, and "
-        "was sampled exactly"
+        f". All noise follows the discrete Laplace law{tree} or, for selections, the one-sided geometric "
+        "law, and was sampled exactly"
     )
     words += "." if release.simulated else " from the operating system's entropy."
     error = release.levels[-1].errors[0] if isinstance(release, GroupedRelease) else release.error

@@ -861,9 +861,26 @@ class Merged(ErrorModel):
     def bin_intervals(self, values: Floats, *, level: float, joint: bool = False) -> Ends:
         """Return the ends of the merged bins' intervals, which hold their values."""
         if joint and self.base.is_calibrated:
-            return super().bin_intervals(values, level=level, joint=True)
+            return self._joint_ends(values, level)
         each = 1.0 - (1.0 - level) / values.size if joint else level
         _, low, high = self.base.range_answers(values, self.starts[:-1], self.starts[1:], level=each)
+        return np.minimum(low, values), np.maximum(high, values)
+
+    def _joint_ends(self, values: Floats, level: float) -> Ends:
+        """Return ends that hold for all merged bins at once: sums of the finer ones', and at most the total.
+
+        The probability of a miss is divided between the finer bins and the total.
+        """
+        fine, each = self.base.measured_values, 1.0 - (1.0 - level) / 2.0
+        if fine is None:
+            return super().bin_intervals(values, level=level, joint=True)
+        low, high = (
+            np.add.reduceat(np.maximum(ends, 0.0), self.starts[:-1])
+            for ends in self.base.bin_intervals(fine, level=each, joint=True)
+        )
+        total, whole = np.array([values.sum()]), (self.starts[:1], self.starts[-1:])
+        most = self.base.range_answers(total, *whole, level=each)[2]
+        high = np.where(np.isnan(most), high, np.minimum(high, most))
         return np.minimum(low, values), np.maximum(high, values)
 
     def range_answers(self, sums: Floats, lo: Ints, hi: Ints, *, level: float) -> Answers:

@@ -185,7 +185,9 @@ def _header(path: Path, format: Format, text: Text) -> Header:
         if not text.well_formed:
             _refuse_long_header(path, text)
         line = lines.clean(_split_header(path, text)[0]).decode().rstrip("\n")
-    except (OSError, EOFError, zlib.error):
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(_why_unread(path, error)) from None
+    except OSError:
         raise DataError(f"the first line of {path} cannot be read; it should name the columns.") from None
     if re.fullmatch(r'"?sep=.?"?', line.strip(), re.IGNORECASE):
         raise DataError(

@@ -37,6 +37,7 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 # Parts of the budget that are tried for all levels alike, for noise that agrees; the rest is that of separate
 # noise, or goes to the groups themselves.
 _SPREAD, _SPREAD_OF_GROUPS = (0.15, 0.3, 0.45), (0.45, 0.6, 0.75)
+_WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
 _MOST_DRAWS = 1 << 21  # that it may take: a tenth of a second
 
@@ -209,7 +210,7 @@ def agreeing_totals(
     noisy = curator.measure_tree(groups, tree.left > 0, parts=parts, whole=trees.WHOLE, share=share)
     below = np.concatenate(([0], np.cumsum(noisy.values)))
     equal = agreeing.equal_variances(tree, noise_law.variance(np.asarray(noisy.scale)))
-    return Noisy(below[tree.hi] - below[tree.lo], noise_law.scale_of(equal))
+    return Noisy(below[tree.hi] - below[tree.lo], noise_law.scale_of(_WIDER * equal))
 
 
 def _cut_off(groups: Groups) -> tuple[trees.Tree, bool]:
