@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import dphist
+from dphist.domain import Domain, Integers
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
 
 ROUGH, FLAT = np.random.default_rng(1).integers(0, 20_000, 512), np.full(512, 100)
 
@@ -18,7 +21,11 @@ def shares_of(release):
 
 @pytest.mark.parametrize("method", ["dawa2", "dawa3"])
 def test_what_a_question_left_is_in_the_share_of_the_estimate(method):
-    release = dphist.from_counts(ROUGH, epsilon=1, method=method, workload="ranges")
+    plan = dphist.Plan(
+        bins=Domain((Integers(0, len(ROUGH) - 1),)), epsilon=1, method=method, workload="ranges"
+    )
+    held = Counts(np.asarray(ROUGH), plan.domain)
+    release = plan.pipeline.run(Curator.simulated(held, epsilon=plan.budget, seed=1), plan.queries)
     question, measured = release.charges
     assert question.purpose == "choice among 2 candidates"
     assert shares_of(release) == {

@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from fractions import Fraction
+from unittest.mock import patch
 
 import mpmath
 import numpy as np
@@ -523,3 +524,21 @@ def test_runs_without_a_part_take_nothing_from_the_stream():
     (draws, scales), (dense, their) = drawn(parts), drawn(parts[live])
     assert np.array_equal(draws[live], dense) and np.array_equal(scales[live], their)
     assert not draws[~live].any() and np.isinf(scales[~live]).all()
+
+
+def test_one_scale_for_all_is_found_among_all_of_them():
+    """Draws of one scale are made faster; a last one of another scale must not be taken for one of these."""
+    parts = np.array([5, 5, 5, 1])
+    seen = []
+    original = noise._draw
+
+    def recorded(scales, size, stream, *, signed):
+        seen.append(np.broadcast_to(scales, size).tolist())
+        return original(scales, size, stream, signed=signed)
+
+    with patch.object(noise, "_draw", recorded):
+        for given in (parts, parts[:3], parts[:1], parts[:0]):
+            charge = MemoryLedger().charge(Fraction(1), mechanism="m", what="w")
+            noise.Draws(charge, noise.Simulated(1)).of_parts(sensitivity=1, parts=given, whole=5, signed=True)
+    assert seen[0] == pytest.approx([1, 1, 1, 5]) and seen[1] == pytest.approx([1, 1, 1])
+    assert [len(each) for each in seen] == [4, 3, 1, 0]

@@ -1,5 +1,6 @@
 """Groups cut in halves, trees and hats averaged, and the method that is made of both."""
 
+import json
 from fractions import Fraction
 from functools import partial
 
@@ -20,8 +21,10 @@ from dphist.privacy.curator import Curator
 from dphist.steps import estimate, partition
 from dphist.steps.estimate import averaged_trees
 from dphist.steps.partition import private
+from dphist.steps.protocols import WIDEST_SCALE
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import HatTotals, TreeTotals
+from dphist.uncertainty.reading import error_model_from_dict
 
 
 def curator(x, *, epsilon="1", seed=0):
@@ -213,3 +216,51 @@ class TestTotalsDecide:
     def test_a_bound_that_is_none_is_refused(self, most):
         with pytest.raises(UsageError, match="most is a number of noise scales"):
             partition.Splits(most=most)
+
+
+class TestNoiseThatAgrees:
+    def test_files_keep_what_it_is(self):
+        x = np.repeat([5, 900, 0, 40], 64)
+        _, found, _ = values(x)
+        described = json.loads(json.dumps(found.error.to_dict()))
+        again = error_model_from_dict(described, 256)
+        assert described["agreeing"] is True and again.agreeing
+        assert "agree" in again.description and again.description == found.error.description
+        assert np.array_equal(again.scales, found.error.scales)
+        assert not error_model_from_dict(
+            {k: v for k, v in described.items() if k != "agreeing"}, 256
+        ).agreeing
+
+    def test_cells_of_a_grid_stay_where_they_are(self):
+        x = np.zeros((48, 48), dtype=np.int64)
+        x[3:9, 4:11] = 4000
+        _, found, _ = values(x, spec="rectangles:60", epsilon="0.1")
+        each = found.values.reshape(48, 48)
+        assert each[3:9, 4:11].mean() > 30 * each[20:, 20:].mean()
+
+    def test_whole_numbers_have_margins_that_hold(self):
+        for n, spec, epsilon in ((33, "prefixes", "1"), (64, "ranges", "1"), (64, "ranges", "0.05")):
+            held = {0.95: [], 0.99: []}
+            x = np.full(n, 5000)
+            for seed in range(60):
+                made = curator(x, epsilon=epsilon, seed=seed)
+                queries = make_workload(spec, made.domain)
+                found = estimate.AveragedTree()(made, None, Groups.singletons(n), queries, share=Fraction(1))
+                assert found.error.agreeing
+                for level, each in held.items():
+                    margin = found.error.bin_margins(level=level)
+                    assert np.array_equal(margin, np.rint(margin))
+                    each.append(np.abs(found.measured - x) <= margin)
+            assert 0.935 <= np.mean(held[0.95]) <= 0.985 and np.mean(held[0.99]) >= 0.98
+
+    def test_of_two_groups_the_noise_is_independent(self):
+        made = curator(np.array([7, 7, 9, 9]))
+        found = estimate.AveragedTree()(
+            made, None, Groups(np.array([0, 2, 4])), make_workload("ranges", made.domain), share=Fraction(1)
+        )
+        assert not found.error.agreeing
+
+    def test_a_budget_that_no_noise_is_wide_enough_for_leaves_draws_apart(self):
+        weights = np.array([0.0, 1e-6, 0.5])
+        assert averaged_trees._too_wide(weights, WIDEST_SCALE * 1.1e-6)
+        assert not averaged_trees._too_wide(weights, WIDEST_SCALE * 0.9e-6)

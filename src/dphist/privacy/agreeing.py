@@ -37,8 +37,8 @@ from dphist.domain.groups import Floats, Ints
 from dphist.kernels.trees import agreeing
 from dphist.kernels.trees.tree import Tree
 
-MOST_DRAWS = 1 << 26  # expected of one walk: a second
-_FIRST = 8  # draws that a node's queue begins with, besides twice as many as are expected to be used
+MOST_DRAWS = 1 << 24  # expected of one walk: a second or two
+_FIRST, _MOST = 8, 1024  # draws that a node's queue has besides twice as many as are expected, and at most
 
 # draw(nodes, signed) returns a number for each: a discrete Laplace draw if signed, else a geometric one
 Draw = Callable[[Ints, bool], Ints]
@@ -56,7 +56,7 @@ def agreeing_noise(tree: Tree, live: Ints, reached: Floats, draw: Draw) -> Ints:
     begin, end = np.zeros(tree.size, np.int64), np.full(tree.size, -1)
     end[live] = 0
     total, draws, at = np.zeros(tree.size, np.int64), np.empty(0, np.int64), 0
-    wanted = _FIRST + np.ceil(2.0 * reached[live]).astype(np.int64)
+    wanted = _FIRST + np.minimum(np.ceil(2.0 * reached[live]), _MOST).astype(np.int64)
     while at < tree.size:
         left = (end - begin)[live]
         more = np.where(2 * left < wanted, wanted - left, 0)

@@ -223,7 +223,7 @@ class Curator:
         if parts[tree.leaf].min() < 1:
             raise UsageError("every group needs a part of the budget, or its noise would have no bound.")
         scales = noise.scales_for(self.epsilon * exact_share(share), self.sensitivity, parts, whole)
-        reached = law.expected_visits(tree, noise_law.variance(scales))
+        reached = law.expected_visits(tree, 2.0 * np.square(scales))
         if reached.sum() > agreeing.MOST_DRAWS:
             raise UsageError("noise that agrees on this tree takes too many draws; use measure_ranges.")
         draws = noise.Draws(self.__take(share, f"totals of {groups.k} groups on a tree"), self.__source)
@@ -284,6 +284,9 @@ class Curator:
             raise UsageError(
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."
             )
+        noise.scale_for(
+            self.epsilon * exact_share(share), self.sensitivity * grid
+        )  # may refuse: nothing is spent
         draws, scale = noise.laplace(
             self.__take(share, f"distances of {int((classes >= 0).sum())} sums from public numbers"),
             sensitivity=self.sensitivity * grid,

@@ -392,5 +392,5 @@ def _cell(entry: Any, name: str) -> str:
         return "\u2013" if np.isnan(number) else str(number)
     outwards = {"low": below, "high": above}.get(name)
     if outwards is not None and number:
-        number = outwards(number, max(5 - math.floor(math.log10(abs(number))), 0))
+        number = outwards(number, min(max(5 - math.floor(math.log10(abs(number))), 0), 300))
     return f"{number:z,.0f}" if number == round(number) or abs(number) >= 1e5 else f"{number:,.6g}"

@@ -592,16 +592,25 @@ class TreeTotals(NormalSums):
             return super().sum_variances(lo, hi)
         return np.square(self.margins(lo, hi, level=0.95) / noise_law.normal_quantile(0.95))
 
+    def bin_margins(self, *, level: float) -> Floats:
+        """Return the margin of each bin for itself, NaN for bins that share a value."""
+        return self._whole(super().bin_margins(level=level))
+
+    def _whole(self, margins: Floats) -> Floats:
+        """Return the margins of whole numbers, which noise that agrees is made of: up to a half counts."""
+        return np.maximum(np.ceil(margins - 0.5), 0.0) if self.agreeing else margins
+
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         """Return the margins of many ranges, NaN for those that cut a group."""
         if self.groups.order is None:
-            return super().margins(lo, hi, level=level)
+            return self._whole(super().margins(lo, hi, level=level))
         each = (self.cells_margin(np.arange(a, b), level=level) for a, b in zip(lo, hi, strict=True))
         return np.array([math.nan if margin is None else margin for margin in each])
 
     def cells_margin(self, cells: Ints, *, level: float) -> float | None:
         """Return the margin of the sum of some bins that are whole groups together, wherever they lie."""
-        return whole_margin(self.groups, self._labels, self.total_noise, cells, level=level)
+        found = whole_margin(self.groups, self._labels, self.total_noise, cells, level=level)
+        return None if found is None else float(self._whole(np.array([found]))[0])
 
     def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
         """Return margins from the simulated supremum over all ranges of single bins, where that is known."""

@@ -14,7 +14,7 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import Order, Rough, Step
+from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 
@@ -173,6 +173,8 @@ class FaintBins(Step):
         if level < 1:
             return alone
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
+        if curator.scale(Fraction(1)) / float(first) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
+            return alone
         found, noise = _above(curator, level, first)
         if found > self.sure * noise:
             return alone
