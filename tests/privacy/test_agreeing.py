@@ -330,7 +330,7 @@ def test_uneven_trees_are_foreseen_from_below(parts: list[int]) -> None:
     )
     passed = np.exp(-np.abs(one + two) / scales[0]).mean()
     foreseen = kernel.expected_visits(tree, 2 * scales**2)
-    assert foreseen[0] * passed == pytest.approx(1, rel=0.6) and foreseen[1] == foreseen[0]
+    assert 0.6 < foreseen[0] * passed < 2 and foreseen[1] == foreseen[0]
 
 
 @pytest.mark.parametrize("ratio", [0.1, 3.0, 29.0, 31.0, 100.0])

@@ -168,7 +168,7 @@ def _second_moment(normal: float, laplace: float) -> float:
 def expected_visits(tree: Tree, variance: Floats) -> Floats:
     """Return about how often a walk reaches each node: so many draws it takes.
 
-    What is below a node is taken to be normal before the node is tested: within a half of the true numbers.
+    What is below a node is taken to be normal before the node is tested: the true numbers are not far off.
 
     Args:
         variance: as in `equal_variances`.

@@ -39,7 +39,7 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 _SPREAD, _SPREAD_OF_GROUPS = (0.15, 0.3, 0.45), (0.45, 0.6, 0.75)
 _WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
-_MOST_DRAWS = 1 << 21  # that it may take: a tenth of a second
+_MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
 
 
 @dataclass(frozen=True)
