@@ -10,6 +10,7 @@ import pytest
 import dphist
 from dphist._common.rounded import NOTHING_ELSE, above, below, interval
 from dphist.cli.shown import show_release
+from dphist.release import show
 from dphist.reports import sheet, tables
 from shell import dphist as shell
 
@@ -38,6 +39,7 @@ def fractional():
 
 def test_ends_are_rounded_outwards():
     assert interval(1.7, 3.2) == "1 to 4"
+    assert interval(0.995, 3.005) == "0 to 4", "also where a nearer number would do for reading"
     assert interval(-1.2, -0.3) == "-2 to 0"
     assert interval(1.26, 3.21, 1) == "1.2 to 3.3"
     assert interval(0.0, 0.4) == "0 to 1"
@@ -124,3 +126,12 @@ def test_values_that_were_averaged_are_not_called_measured():
     assert "averaged" not in sheet._reading(plain, 0.95)
     for release in (averaged, plain):
         assert "as measured" not in sheet._reading(release, 0.95)
+
+
+def test_ends_in_a_notebook_are_rounded_outwards_to_the_digits_that_are_shown():
+    for number in (1.2345678, 123.45678, 0.00123456789, 1e-310, 99999.99):
+        low, high = (
+            as_number(show._cell(number, name)) if number > 1e-300 else number for name in ("low", "high")
+        )
+        assert low <= number <= high
+        assert show._cell(number, "high")

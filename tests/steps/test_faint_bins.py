@@ -45,6 +45,24 @@ class TestTheQuestion:
         assert grouped(FEW_STAND_OUT) <= 0.1
         assert grouped(ALL_STAND_OUT, trials=5) == 0
 
+    @pytest.mark.parametrize(("found", "alone"), [(-0.03, True), (-0.05, False), (0.5, True)])
+    def test_the_bar_is_a_twenty_fifth_of_a_scale_for_each_bin(self, monkeypatch, found, alone):
+        scale = 100.0  # of the noise that all of epsilon pays for
+        monkeypatch.setattr(private, "_above", lambda curator, level, share: (found * N * scale, 1e-3))
+        domain = Domain((Integers(0, N - 1),))
+        curator = Curator.simulated(Counts(np.zeros(N, np.int64), domain), epsilon=EPSILON, seed=1)
+        order = np.random.default_rng(1).permutation(N)
+        groups = partition.FaintBins()(curator, None, order, share=Fraction(1, 10), later=Fraction(9, 10))
+        assert groups.are_singletons == alone and np.array_equal(groups.order, order)
+
+    def test_so_little_epsilon_that_no_noise_is_wide_enough_asks_nothing(self):
+        n = 100_000
+        domain = Domain((Integers(0, n - 1),))
+        curator = Curator.simulated(Counts(np.zeros(n, np.int64), domain), epsilon=Fraction(1, 10**9), seed=1)
+        made = make_pipeline("average2", domain, make_workload("points", domain))
+        groups, _ = made.values(curator, make_workload("points", domain))
+        assert groups.are_singletons and len(curator.spent) == 1 and curator.spent[0].share == 1
+
     def test_a_question_without_its_level_would_tell_them_apart_no_more(self, monkeypatch):
         above = private._above
         monkeypatch.setattr(private, "_above", lambda curator, level, share: above(curator, 0, share))
