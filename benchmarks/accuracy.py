@@ -242,7 +242,7 @@ def runs_for(n: int, kind: str) -> int:
         return 4  # a run takes a quarter of a second
     if kind.startswith("points"):
         return 3 if n >= 4096 else 6 if n >= 1000 else 20
-    return 12 if n >= 1000 else 24
+    return 24 if n >= 1000 else 48
 
 
 def peers(data: Path | None) -> Iterator[Row]:

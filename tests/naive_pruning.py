@@ -24,7 +24,7 @@ class Prior:
         self.empty, self.mixture = {}, {}
 
     def of(self, h):
-        return self.empty.get(h, 0.03), self.mixture.get(h, FIRST)
+        return self.empty.get(h, 0.1), self.mixture.get(h, FIRST)
 
     def learn(self, nodes, heights):
         """Nodes: height, probability to have an empty child, and of each part of the mixture."""
@@ -32,7 +32,7 @@ class Prior:
         for h, emptied, parts in nodes:
             table[h] += [1.0, emptied, *((1 - emptied) * p for p in parts)]
         whole = table.sum(axis=0)
-        e = (whole[1] + 0.03) / (whole[0] + 1)
+        e = (whole[1] + 0.1) / (whole[0] + 1)
         m = (whole[2:] + 0.5 * len(PARTS) * np.array(FIRST)) / (whole[2:].sum() + 0.5 * len(PARTS))
         for h, row in enumerate(table):
             self.empty[h] = min(max(0.5 * (row[1] + e) / (row[0] + 1), 0.0005), 0.45)

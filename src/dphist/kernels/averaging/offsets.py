@@ -36,7 +36,7 @@ KEPT = 8
 NODES, EMPTIED = range(2)  # what is counted for each height to learn the prior; then the parts of the mixture
 COUNTED = 2 + PARTS
 
-_EMPTY, _NEAR, _TREND = 0.03, 0.01, 0.25  # the prior before anything is learnt
+_EMPTY, _NEAR, _TREND = 0.1, 0.01, 0.25  # the prior before anything is learnt
 _NOTHING = -100.0  # a log of what need not be computed
 _POOLED = 1.0  # nodes of the mean of all heights that count as much as those of one height
 _MIXTURE = np.concatenate(
