@@ -213,12 +213,8 @@ class Curator:
             raise UsageError(
                 f"a tree over {groups.k} groups has {2 * groups.k - 1} nodes, with whole parts each."
             )
-        is_inner = np.array(inner, dtype=bool)
-        tree, parts, whole = (
-            shaped_tree(is_inner),
-            np.array(given, dtype=np.int64),
-            as_int(whole, "the whole"),
-        )
+        tree, whole = shaped_tree(np.array(inner, dtype=bool)), as_int(whole, "the whole")
+        parts = np.array(given, dtype=np.int64)
         _within_whole(tree.lo, tree.hi, parts, whole, groups.k)
         if parts[tree.leaf].min() < 1:
             raise UsageError("every group needs a part of the budget, or its noise would have no bound.")
@@ -284,9 +280,8 @@ class Curator:
             raise UsageError(
                 "distances need a grid up to 2**16, and classes from -1 to the number of groups."
             )
-        noise.scale_for(
-            self.epsilon * exact_share(share), self.sensitivity * grid
-        )  # may refuse: nothing is spent
+        # Whatever it refuses is refused before the share is taken.
+        noise.scale_for(self.epsilon * exact_share(share), self.sensitivity * grid)
         draws, scale = noise.laplace(
             self.__take(share, f"distances of {int((classes >= 0).sum())} sums from public numbers"),
             sensitivity=self.sensitivity * grid,

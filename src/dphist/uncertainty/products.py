@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
@@ -145,13 +146,13 @@ class MeasuredGrid(GridSums):
     # they count as one draw with the part V/o / sqrt(m). At low levels, where that would be narrower than the
     # normal law, the normal law is kept.
 
+    @abstractmethod
     def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
         """Return the variances of the cells' own answers, added up over rectangles."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _range_own(self, lo: Ints, hi: Ints) -> Floats:
         """Return the same over ranges of cells, row by row."""
-        raise NotImplementedError
 
     def _wide(self, variances: Floats, own: Floats, cells: Ints | float, level: float) -> Floats:
         """Return margins of sums of cells, from their variances and those of their cells' own answers."""

@@ -36,12 +36,12 @@ def walk_order(tree: Tree) -> tuple[Nodes, Nodes]:
         The nodes in the order of the walk; for each node, the place in that order of the first node below it.
     """
     order, first = np.empty(tree.size, np.int32), np.empty(tree.size, np.int32)
-    _order(tree.left, tree.lo, order, first)
+    _order(tree.left, order, first)
     return order, first
 
 
 @kernel
-def _order(left: Nodes, lo: Nodes, order: Nodes, first: Nodes) -> None:
+def _order(left: Nodes, order: Nodes, first: Nodes) -> None:
     """See `walk_order`; a subtree over g groups has 2g - 1 nodes, all next to each other in the order."""
     size = np.ones(left.size, np.int32)
     for q in range(left.size - 1, -1, -1):
