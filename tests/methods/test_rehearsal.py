@@ -31,6 +31,7 @@ from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, MemoryLedger
+from dphist.steps.estimate import averaged_trees
 from dphist.steps.order import AsGiven
 from samples import KINDS, later, of_each_kind
 
@@ -46,7 +47,14 @@ def compiled():
 def forget():
     """Bring the process back to where nothing is compiled; what is on disk stays there."""
     rehearsal._rehearsed.clear()
-    for remembered in (make_tree, fitted_hats, dyadic._kept, pyramids.pyramids_error, pyramids.grid_gain):
+    for remembered in (
+        make_tree,
+        fitted_hats,
+        dyadic._kept,
+        pyramids.pyramids_error,
+        pyramids.grid_gain,
+        averaged_trees._weights_of_bins,
+    ):
         remembered.cache_clear()  # what is kept needs no loop again
     for loop in kernels.LOOPS:
         loop._reset_overloads()

@@ -32,11 +32,11 @@ def released(counts, method, workload):
 @pytest.mark.parametrize("method", ["dawa2", "dawa3"])
 def test_what_a_question_left_is_in_the_share_of_the_estimate(method):
     release = released(ROUGH, method, "ranges")
-    question, measured = release.charges
-    assert question.purpose == "choice among 2 candidates"
+    *total, question, measured = release.charges
+    assert len(total) == (method == "dawa3") and question.purpose == "choice among 2 candidates"
     assert shares_of(release) == {
         "initialize": 0,
-        "partition": question.share,
+        "partition": question.share + sum(part.share for part in total),
         "estimate": measured.share,
         "calibrate": 0,
     }
@@ -47,7 +47,7 @@ def test_the_shares_add_up_to_what_was_charged(method):
     release = released(FLAT, method, "points" if method in ("sdahp", "identity") else "ranges")
     assert sum(shares_of(release).values()) == sum(charge.share for charge in release.charges) == 1
     if method == "dawa3":
-        assert shares_of(release)["calibrate"] == Fraction(1, 20) and len(release.charges) == 5
+        assert shares_of(release)["calibrate"] == Fraction(1, 20) and len(release.charges) == 6
 
 
 def test_so_do_those_of_very_many_bins():

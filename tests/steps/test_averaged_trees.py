@@ -167,8 +167,13 @@ class TestAverages:
         x = np.random.default_rng(4).integers(0, 60, (20, 15))
         groups, found, made = values(x, spec="rectangles:50")
         assert groups.are_singletons and isinstance(found.by, estimate.Averaged)
-        assert found.error.variances() == pytest.approx(np.full(300, 2 / (0.75 + 0.25 * 5 / 6) ** 2), rel=0.1)
-        assert [part.share for part in made.spent] == [Fraction("0.25") / 6, 1 - Fraction("0.25") / 6]
+        assert found.error.variances() == pytest.approx(
+            np.full(300, 2 / (0.75 + 0.25 * 13 / 15) ** 2), rel=0.1
+        )
+        assert [part.share for part in made.spent] == [
+            Fraction("0.25") * 2 / 15,
+            1 - Fraction("0.25") * 2 / 15,
+        ]
         assert np.abs(found.measured - x.ravel()).max() < 12, "cells keep their places"
         groups, found, _ = values(x // 30, spec="rectangles:50", epsilon="0.1")
         assert not groups.are_singletons and found.by is None
@@ -212,10 +217,59 @@ class TestTotalsDecide:
         made = partition.Splits(most=4.0)(curator(np.full(40, 10**6)), None, order, **SHARES)
         assert made.are_singletons and np.array_equal(made.order, order)
 
-    @pytest.mark.parametrize("most", [0.0, -1.0, float("inf"), float("nan")])
-    def test_a_bound_that_is_none_is_refused(self, most):
-        with pytest.raises(UsageError, match="most is a number of noise scales"):
-            partition.Splits(most=most)
+    @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+    @pytest.mark.parametrize("name", ["most", "scarce"])
+    def test_a_bound_that_is_none_is_refused(self, name, value):
+        with pytest.raises(UsageError, match=f"{name} is a number of noise scales"):
+            partition.Splits(**{name: value})
+
+
+class TestScarceRecords:
+    """A total, asked for once or twice, says how much of the share finds groups."""
+
+    SHARE = Fraction("0.16")
+
+    def shares(self, x, **given):
+        made = curator(x, **given)
+        groups = partition.Splits(halved=True, scarce=250.0)(
+            made, None, None, share=self.SHARE, later=1 - self.SHARE
+        )
+        return groups, [part.share / self.SHARE for part in made.spent]
+
+    def test_few_records_have_the_whole_share_for_their_groups(self):
+        x = np.zeros(4096, dtype=np.int64)
+        x[:50] = 2
+        _, spent = self.shares(x)
+        assert spent == [Fraction(1, 64), Fraction(6, 64), Fraction(57, 64)]
+
+    def test_many_records_have_half_of_it_and_are_asked_for_once(self):
+        x = np.zeros(4096, dtype=np.int64)
+        x[:50] = 1000
+        _, spent = self.shares(x)
+        assert spent == [Fraction(1, 64), Fraction(1, 30), Fraction(14, 30)]
+
+    def test_the_line_is_a_number_of_noise_scales_in_all(self):
+        # The second question's noise has a scale of 67, and its distance from the line is 250. The first is
+        # enough by mistake in 6 % of cases.
+        for records, few in ((0, True), (500, False)):
+            for n in (512, 4096):
+                x = np.zeros(n, dtype=np.int64)
+                x[n // 3] = records
+                found = [self.shares(x, seed=seed)[1][-1] == Fraction(57, 64) for seed in range(20)]
+                assert np.mean(found) > 0.75 if few else np.mean(found) < 0.2
+        _, spent = self.shares(np.full(512, 10), epsilon="0.001")  # many records, and still more noise
+        assert spent[-1] == Fraction(57, 64)
+
+    def test_more_than_a_few_groups_of_few_records_are_not_halved(self, monkeypatch):
+        for k, halved in ((8, True), (9, False)):
+            found = Groups(np.append(np.arange(k) * 16, 4096))
+            monkeypatch.setattr(Curator, "partition_splits", lambda *_, found=found, **__: found)
+            groups, _ = self.shares(np.zeros(4096, dtype=np.int64))
+            assert groups.k == (2 * k if halved else k)
+
+    def test_nothing_is_asked_where_no_noise_is_wide_enough(self):
+        _, spent = self.shares(np.zeros(512, dtype=np.int64), epsilon="1e-9")
+        assert spent == [Fraction(57, 64)]
 
 
 class TestNoiseThatAgrees:

@@ -232,11 +232,14 @@ def _dawa3(domain: Domain) -> Pipeline:
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
     # Along a curve better groups are worth more, and of few bins they are hard to find.
-    share = F("0.25") if grid else F("0.12") if few else F("0.08")
+    share = F("0.25") if grid else F("0.15") if few else F("0.16")
     return Pipeline(
         order=_line(domain),
         partition=partition.Splits(
-            halved=True, sides=grid and not few and domain.shape[1] > 1, most=4.0 if few else None
+            halved=True,
+            sides=grid and not few and domain.shape[1] > 1,
+            most=4.0 if few else None,
+            scarce=None if grid or few else 250.0,
         ),
         estimate=averaged,
         split=Split(partition=share, estimate=1 - share),

@@ -130,7 +130,7 @@ def _patterns(n: int, *, height: int) -> Iterator[Ints]:
     height = min(height, 1 << 40)
     jagged = np.arange(n) * 7919 % 13 * height
     yield np.zeros(n, dtype=np.int64)
-    yield np.where(np.arange(n) < n // 2, height, jagged)
+    yield np.where(np.arange(n) < n - n // 8, height, jagged)
     yield jagged
 
 

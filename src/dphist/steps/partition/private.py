@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,6 +19,7 @@ from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
+_ENOUGH = 8  # groups, above which none is halved where records are few: more would hold noise alone
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,11 @@ class Splits(Step):
             triangles over its sides. The larger the grid, the less error these have, and the less rough it
             need be to group none.
         most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
-            grouped: a sixth of the share first measures the total. None asks for no total.
+            grouped: two fifteenths of the share first measure the total. None asks for no total.
+        scarce: records in all, in the same scales, up to which all of the share is for the groups, and halves
+            are only taken of up to 8 groups; otherwise half of it is, and the estimate has the rest. A 64th
+            of the share first measures the total, and six more do where that left doubts. None asks for no
+            total, and the whole share is for the groups.
     """
 
     spends: ClassVar[bool] = True
@@ -91,16 +98,22 @@ class Splits(Step):
     # scales of the noise that the whole budget pays; the second of each for grids measured by their sides.
     rough: ClassVar[tuple[int, int]] = (50, 45)
     cap: ClassVar[tuple[int, int]] = (80, 40)
+    sure: ClassVar[float] = (
+        1.5  # noise scales of the first question for the total: above it by so much is enough
+    )
     fanout: int = 4
     halved: bool = False
     sides: bool = False
     most: float | None = None
+    scarce: float | None = None
 
     def __post_init__(self) -> None:
         if self.fanout < 2:
             raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
-        if self.most is not None and not 0 < self.most < math.inf:
-            raise UsageError(f"most is a number of noise scales above 0, not {self.most!r}.")
+        for name in ("most", "scarce"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"{name} is a number of noise scales above 0, not {value!r}.")
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
@@ -112,10 +125,15 @@ class Splits(Step):
         if curator.scale(share) < 1 / 16:
             return alone
         if self.most is not None:
-            total = curator.measure(Groups.whole(n), share=share / 6)
-            if total.values[0] >= self.most * n * curator.scale(Fraction(1)):
+            total, _ = _total(curator, share * 2 / 15)
+            if total >= self.most * n * curator.scale(Fraction(1)):
                 return alone
-            share = share * 5 / 6
+            share = share * 13 / 15
+        if self.scarce is not None:
+            if self._finds_few(curator, share):
+                groups = curator.partition_splits(share=share * 57 / 64, order=order, fanout=self.fanout)
+                return _halved(groups) if self.halved and groups.k <= _ENOUGH else groups
+            share = share / 2
         # Few blocks must be rougher to stand out from the noise of the question.
         cap = round(max(self.cap[self.sides], 40960 / n) * curator.scale(Fraction(1)))
         asked = Roughness(n, max(cap, 1), order, self._bar(curator.domain))
@@ -126,6 +144,13 @@ class Splits(Step):
             return groups
         groups = _halved(groups)
         return alone if groups.k > _FEW * n else groups
+
+    def _finds_few(self, curator: Curator, share: Fraction) -> bool:
+        """Ask whether there are few records in all, with up to an eighth of the share."""
+        bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
+        if curator.scale(share / 64) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
+            return True
+        return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar, sure=self.sure) <= bar
 
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
@@ -175,14 +200,37 @@ class FaintBins(Step):
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
         if curator.scale(Fraction(1)) / float(first) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
             return alone
-        found, noise = _above(curator, level, first)
-        if found > self.sure * noise:
-            return alone
-        again, less = _above(curator, level, second)
-        weight = noise**2 / (noise**2 + less**2)  # by the variances
-        if (1 - weight) * found + weight * again > -self.below * n * scale:
+        if _asked(partial(_above, curator, level), first, second, sure=self.sure) > -self.below * n * scale:
             return alone
         return self.then(curator, rough, order, share=rest, later=later)
+
+
+def _asked(
+    ask: Callable[[Fraction], tuple[float, float]],
+    first: Fraction,
+    second: Fraction,
+    *,
+    sure: float,
+    bar: float = 0.0,
+) -> float:
+    """Return a noisy number, asked for once more where it is not surely above a bar.
+
+    Args:
+        ask: returns it for a share, and the scale of its noise.
+        sure: scales of the first noise above the bar, from which on the first is enough.
+    """
+    found, noise = ask(first)
+    if found > bar + sure * noise:
+        return found
+    again, less = ask(second)
+    weight = noise**2 / (noise**2 + less**2)  # by the variances
+    return (1 - weight) * found + weight * again
+
+
+def _total(curator: Curator, share: Fraction) -> tuple[float, float]:
+    """Return the noisy number of all records, and the scale of its noise."""
+    noisy = curator.measure(Groups.whole(curator.domain.n), share=share)
+    return float(noisy.values[0]), float(np.max(noisy.scale))
 
 
 def _above(curator: Curator, level: int, share: Fraction) -> tuple[float, float]:
