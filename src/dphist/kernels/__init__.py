@@ -35,7 +35,7 @@ def kernel(function: _Function) -> _Function:
 
 def subkernel(function: _Function) -> _Function:
     """Compile what only other loops call: what calls from Python need takes half the time of a small one."""
-    loop = _compiled(function, no_cpython_wrapper=True)
+    loop = _compiled(function, no_cpython_wrapper=True, forceinline=True)
     loop.__class__ = _for_loops_alone()
     return cast(_Function, loop)
 
@@ -44,7 +44,7 @@ def _compiled(function: Callable[..., object], **options: bool) -> Any:
     from numba import njit
 
     _listen()
-    options |= {"nogil": True, "no_cfunc_wrapper": True}  # nobody calls them from C
+    options |= {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}  # nobody calls them from C
     loop: Any = cast(Any, njit)(**options)(function)
     with suppress(RuntimeError, OSError):  # no writable folder was found
         loop._cache = _forgiving_cache()(function)  # noqa: SLF001 - as numba's own `enable_caching` does

@@ -37,7 +37,7 @@ NODES, EMPTIED = range(2)  # what is counted for each height to learn the prior;
 COUNTED = 2 + PARTS
 
 _EMPTY, _NEAR, _TREND = 0.1, 0.01, 0.25  # the prior before anything is learnt
-_NOTHING = -100.0  # a log of what need not be computed
+_NOTHING = -50.0  # a log of what need not be computed
 _POOLED = 1.0  # nodes of the mean of all heights that count as much as those of one height
 _MIXTURE = np.concatenate(
     (
@@ -130,17 +130,19 @@ def mixed(
             x, v, sides, c = left, left_variance, 2.0, NEAR[k - _S - _R] * total
         else:
             x, v, sides, c = right, right_variance, 2.0, NEAR[k - _S - _R - _N] * total
-        v += c * c
-        posterior[k] = sides * mixture[k] / np.sqrt(v)
-        exponent[k] = -0.5 * x * x / v
+        narrow = 1.0 / np.sqrt(v + c * c)
+        posterior[k] = sides * mixture[k] * narrow
+        x *= narrow
+        exponent[k] = -0.5 * x * x
         best = max(best, exponent[k])
     whole = 0.0
     for k in range(PARTS):
         below = exponent[k] - best
         posterior[k] = posterior[k] * np.exp(below) if below > _NOTHING else 0.0
         whole += posterior[k]
+    share = 1.0 / whole
     for k in range(PARTS):
-        posterior[k] /= whole
+        posterior[k] *= share
     return float(best + np.log(whole))
 
 
