@@ -1,5 +1,6 @@
 """Settings every test shares."""
 
+import signal
 import zlib
 
 import numpy as np
@@ -9,6 +10,9 @@ from hypothesis import settings
 # A busy machine is not a failing test, and a failure must come back when it is run again.
 settings.register_profile("dphist", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("dphist")
+# A shell ignores Ctrl-C for what it runs in the background, and so would every process that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

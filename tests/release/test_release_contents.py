@@ -59,6 +59,7 @@ _SETTINGS = [
     "ratio",
     "root",
     "rounds",
+    "scarce",
     "sides",
     "size",
     "weights",
