@@ -268,8 +268,9 @@ class TestScarceRecords:
             assert groups.k == (2 * k if halved else k)
 
     def test_nothing_is_asked_where_no_noise_is_wide_enough(self):
-        _, spent = self.shares(np.zeros(512, dtype=np.int64), epsilon="1e-9")
-        assert spent == [Fraction(57, 64)]
+        for epsilon in ("1e-9", "1e-10"):
+            _, spent = self.shares(np.zeros(512, dtype=np.int64), epsilon=epsilon)
+            assert spent == [Fraction(57, 64)]
 
 
 class TestNoiseThatAgrees:

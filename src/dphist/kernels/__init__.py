@@ -36,7 +36,8 @@ def kernel(function: _Function) -> _Function:
 def subkernel(function: _Function) -> _Function:
     """Compile what only other loops call, as a part of each of these, which saves a third of their time.
 
-    What calls from Python need would take half the time of a small one.
+    What calls from Python need would take half the time of a small one. A loop in another file is compiled
+    anew only when its own file changes: after a change of what it calls, delete its ``__pycache__``.
     """
     loop = _compiled(function, no_cpython_wrapper=True, forceinline=True)
     loop.__class__ = _for_loops_alone()
@@ -47,7 +48,7 @@ def _compiled(function: Callable[..., object], **options: bool) -> Any:
     from numba import njit
 
     _listen()
-    # Nobody calls them from C; a division by 0 is an infinity, and no error that could tell of a count.
+    # Nobody calls them from C. A division by 0 is infinite, or nan, as in numpy, and 0 of integers: no error.
     options |= {"nogil": True, "no_cfunc_wrapper": True}
     loop: Any = cast(Any, njit)(error_model="numpy", **options)(function)
     with suppress(RuntimeError, OSError):  # no writable folder was found

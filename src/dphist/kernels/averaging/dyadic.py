@@ -157,11 +157,35 @@ def first_odds(shapes: int, trust: float) -> Floats:
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
-def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
-    """Return blocks of many bins, far apart, as one line: enough to learn from."""
-    n, blocks = found.z.size, LEARN // LEARN_BLOCK
+def log_evidence(noisy: Floats, scale: float, *, shifts: int) -> float:
+    """Return the logarithm of the evidence of all dyadic partitions of a line, the mean of some trees'.
+
+    It is over the density of noise that is 0, for each bin. The odds are learnt as for averages.
+    """
+    n, found = noisy.size, 0.0
+    z, shapes, tables, trust = noisy[None] / scale, _shapes(None, n), _tables(len(SCALES)), n / (n + FEW)
+    log_odds = np.log(first_odds(1, trust)[None])
+    for tree in range(shifts):
+        _, layout = (_kept if n <= _KEPT else _tree)(n, None, 1, tree)
+        explained = _explain(z, shapes, layout, tables, trust)
+        if tree == 0:
+            log_odds = _learn(explained, log_odds, trust)
+        post, ways = explained.evidence, np.empty(log_odds.shape[-1])
+        _upward(explained.offset, explained.first, explained.leaves, post, log_odds, ways, post)
+        found += float(explained.leaves[0])
+    return found / shifts
+
+
+def sampled(n: int) -> Ints:
+    """Return blocks of many bins, far apart: enough to learn from."""
+    blocks = LEARN // LEARN_BLOCK
     begin = np.arange(blocks) * (n - LEARN_BLOCK) // (blocks - 1) // LEARN_BLOCK * LEARN_BLOCK
-    bins = (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
+    return (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
+
+
+def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
+    """Return some of the bins as one line."""
+    bins = sampled(found.z.size)
     return _explain(found.z[None, bins], found.shapes[:, bins], _layout(np.arange(LEARN), 1), tables, trust)
 
 

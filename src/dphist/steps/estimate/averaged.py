@@ -44,6 +44,7 @@ class Averaged(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Spend the whole share on the measurement; the averaging is post-processing."""
+        from dphist.kernels.averaging.apart import averaged_apart, standing_apart
         from dphist.kernels.averaging.dyadic import dyadic_average
 
         noisy = curator.measure(groups, share=share)
@@ -51,8 +52,12 @@ class Averaged(Step):
         counts, error = noisy.values.astype(np.float64), GroupTotals(groups, noisy.scale)
         del noisy
         prior = None if self.prior is None else groups.totals(self.prior.over(groups.n))
+        lines = prior is None and 1 in shape
+        apart = standing_apart(counts, scale) if lines else np.zeros(counts.size, dtype=bool)
 
         def average(counts: Floats) -> Floats:
+            if apart.any():
+                return averaged_apart(counts, scale, apart)
             return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
 
         made, by = average(counts), average

@@ -148,7 +148,9 @@ class Splits(Step):
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to an eighth of the share."""
         bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
-        if curator.scale(share / 64) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
+        if (
+            curator.scale(Fraction(1)) / float(share / 64) > WIDEST_SCALE
+        ):  # no noise is so wide: nothing is asked
             return True
         return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar, sure=self.sure) <= bar
 

@@ -1,0 +1,122 @@
+"""How a total is asked for, what it decides, and what is spent on either way."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
+from dphist.domain.workload import make_workload
+from dphist.methods import rehearsal
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
+from dphist.steps import partition
+from dphist.steps.partition import private
+
+SHARES = {"share": Fraction("0.16"), "later": Fraction("0.84")}
+
+
+def curator(x, *, epsilon="1", seed=0, sensitivity=1):
+    domain = Domain(tuple(Integers(0, n - 1) for n in np.shape(x)))
+    return Curator.simulated(Counts(np.asarray(x), domain, sensitivity), epsilon=Fraction(epsilon), seed=seed)
+
+
+def parts(made):
+    return [part.share / SHARES["share"] for part in made.spent]
+
+
+@pytest.mark.parametrize(
+    ("found", "twice"), [(116.0, False), (114.0, True), (99.0, True), (20.0, True), (-500.0, True)]
+)
+def test_a_number_is_asked_for_once_more_unless_it_is_surely_above_the_bar(found, twice):
+    answers, asked = iter([(found, 10.0), (50.0, 5.0)]), []
+
+    def ask(share):
+        asked.append(share)
+        return next(answers)
+
+    first, second = Fraction(1, 4), Fraction(3, 4)
+    got = private._asked(ask, first, second, sure=1.5, bar=100.0)
+    assert asked == ([first, second] if twice else [first])
+    # Weighted by the variances, of which the second is a quarter of the first.
+    assert got == pytest.approx(0.2 * found + 0.8 * 50.0 if twice else found)
+
+
+class TestScarce:
+    @pytest.mark.parametrize("sensitivity", [1, 7])
+    @pytest.mark.parametrize(("found", "few"), [(0, True), (249, True), (251, False), (400, False)])
+    def test_the_bar_is_so_many_scales_of_all_of_epsilon(self, monkeypatch, found, few, sensitivity):
+        scale = 100.0 * sensitivity
+        monkeypatch.setattr(private, "_total", lambda *_: (found * scale, 1e-3))
+        made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01", sensitivity=sensitivity)
+        partition.Splits(scarce=250.0)(made, None, None, **SHARES)
+        assert parts(made) == ([Fraction(57, 64)] if few else [Fraction(1, 30), Fraction(14, 30)])
+
+    @pytest.mark.parametrize(("above", "times"), [(1.6, 1), (1.4, 2), (-1.6, 2)])
+    def test_it_is_asked_for_twice_up_to_one_and_a_half_scales_above(self, monkeypatch, above, times):
+        asked, noise = [], 1000.0
+
+        def total(_, share):
+            asked.append(share / SHARES["share"])
+            return 250.0 * 100.0 + above * noise, noise
+
+        monkeypatch.setattr(private, "_total", total)
+        made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
+        partition.Splits(scarce=250.0)(made, None, None, **SHARES)
+        assert asked == [Fraction(1, 64), Fraction(6, 64)][:times]
+
+    def test_groups_of_few_records_have_the_order_and_the_fanout_that_were_asked_for(self):
+        order = np.random.default_rng(1).permutation(512)
+        made = curator(np.zeros(512, dtype=np.int64))
+        groups = partition.Splits(fanout=3, scarce=250.0)(made, None, order, **SHARES)
+        assert parts(made)[-1] == Fraction(57, 64) and made.spent[-1].purpose == "splits of a 3-ary tree"
+        assert np.array_equal(groups.order, order)
+
+    @pytest.mark.parametrize("halved", [False, True])
+    def test_halves_are_taken_only_if_asked_for(self, monkeypatch, halved):
+        found = Groups(np.array([0, 256, 512]))
+        monkeypatch.setattr(Curator, "partition_splits", lambda *_, **__: found)
+        made = curator(np.zeros(512, dtype=np.int64))
+        groups = partition.Splits(halved=halved, scarce=250.0)(made, None, None, **SHARES)
+        assert groups.k == (4 if halved else 2)
+
+
+def test_what_the_total_of_few_bins_leaves_is_all_for_the_groups():
+    made = curator(np.zeros(100, dtype=np.int64))
+    partition.Splits(most=4.0)(made, None, None, **SHARES)
+    rest = Fraction(13, 15)
+    assert parts(made) == [Fraction(2, 15), rest / 15, rest * 14 / 15] and sum(parts(made)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "share", "most", "scarce"),
+    [
+        ((17,), "0.15", 4.0, None),
+        ((256,), "0.15", 4.0, None),
+        ((257,), "0.16", None, 250.0),
+        ((4096,), "0.16", None, 250.0),
+        ((20, 15), "0.25", 4.0, None),
+        ((32, 32), "0.25", 4.0, None),
+        ((33, 32), "0.25", None, None),
+    ],
+)
+def test_lines_and_grids_are_asked_what_is_documented(shape, share, most, scarce):
+    made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
+    assert made.split.partition == Fraction(share) and made.split.estimate == 1 - Fraction(share)
+    assert (made.partition.most, made.partition.scarce) == (most, scarce)
+
+
+@pytest.mark.parametrize("epsilon", ["0.001", "0.1", "1"])
+def test_made_up_counts_take_every_way_that_a_total_can_lead_to(epsilon):
+    domain = Domain((Integers(0, rehearsal._LINE - 1),))
+    made = make_pipeline("dawa3", Domain((Integers(0, 999),)))
+    queries, ways = make_workload("ranges", domain), []
+    height = 64 * (1 + int(1 / Fraction(epsilon)))
+    for x in rehearsal._patterns(domain.n, height=height):
+        held = Curator.simulated(Counts(x, domain), epsilon=Fraction(epsilon), seed=0)
+        groups, _ = made.values(held, queries)
+        ways.append((any("choice" in part.purpose for part in held.spent), groups.are_singletons))
+    # Few records; many, grouped; many, alone.
+    assert ways == [(False, False), (True, False), (True, True)]
