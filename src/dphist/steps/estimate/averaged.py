@@ -52,8 +52,8 @@ class Averaged(Step):
         counts, error = noisy.values.astype(np.float64), GroupTotals(groups, noisy.scale)
         del noisy
         prior = None if self.prior is None else groups.totals(self.prior.over(groups.n))
-        lines = prior is None and 1 in shape
-        apart = standing_apart(counts, scale) if lines else np.zeros(counts.size, dtype=bool)
+        on_line = prior is None and 1 in shape
+        apart = standing_apart(counts, scale) if on_line else np.zeros(counts.size, dtype=bool)
 
         def average(counts: Floats) -> Floats:
             if apart.any():

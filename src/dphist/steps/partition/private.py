@@ -147,11 +147,10 @@ class Splits(Step):
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to an eighth of the share."""
-        bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
-        if (
-            curator.scale(Fraction(1)) / float(share / 64) > WIDEST_SCALE
-        ):  # no noise is so wide: nothing is asked
+        scale = curator.scale(Fraction(1))
+        if scale / float(share / 64) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
             return True
+        bar = (self.scarce or 0.0) * scale
         return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar, sure=self.sure) <= bar
 
     def _bar(self, domain: Domain) -> int:
