@@ -38,7 +38,7 @@ def test_a_number_is_asked_for_once_more_unless_it_is_surely_above_the_bar(found
         return next(answers)
 
     first, second = Fraction(1, 4), Fraction(3, 4)
-    got = private._asked(ask, first, second, sure=1.5, bar=100.0)
+    got = private._asked(ask, first, second, bar=100.0)
     assert asked == ([first, second] if twice else [first])
     # Weighted by the variances, of which the second is a quarter of the first.
     assert got == pytest.approx(0.2 * found + 0.8 * 50.0 if twice else found)

@@ -34,7 +34,7 @@ def kernel(function: _Function) -> _Function:
 
 
 def subkernel(function: _Function) -> _Function:
-    """Compile what only other loops call, as a part of each of these, which saves a third of their time.
+    """Compile what only other loops call, as a part of each of these: that saves up to a third of the time.
 
     What calls from Python need would take half the time of a small one. A loop in another file is compiled
     anew only when its own file changes: after a change of what it calls, delete its ``__pycache__``.

@@ -37,7 +37,10 @@ def standing_apart(noisy: Floats, scale: float) -> NDArray[np.bool_]:
     nobody = np.zeros(n, dtype=bool)
     if n < _FEWEST or not high.any():
         return nobody
-    asked, among = (noisy, high) if n <= LEARN else (noisy[sampled(n)], high[sampled(n)])
+    asked, among = noisy, high
+    if n > LEARN:
+        some = sampled(n)
+        asked, among = noisy[some], high[some]
     return high if evidence_without(asked, scale, among) > _BETTER else nobody
 
 
@@ -56,6 +59,6 @@ def averaged_apart(noisy: Floats, scale: float, high: NDArray[np.bool_]) -> Floa
     Args:
         noisy: counts of a line, or rows of them, from which the same bins are set aside.
     """
-    out = np.maximum(noisy, 0.0)
-    out[..., ~high] = dyadic_average(noisy[..., ~high], scale)[0]
+    out, others = np.maximum(noisy, 0.0), ~high
+    out[..., others] = dyadic_average(noisy[..., others], scale)[0]
     return out

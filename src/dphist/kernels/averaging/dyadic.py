@@ -170,9 +170,7 @@ def log_evidence(noisy: Floats, scale: float, *, shifts: int) -> float:
         explained = _explain(z, shapes, layout, tables, trust)
         if tree == 0:
             log_odds = _learn(explained, log_odds, trust)
-        post, ways = explained.evidence, np.empty(log_odds.shape[-1])
-        _upward(explained.offset, explained.first, explained.leaves, post, log_odds, ways, post)
-        found += float(explained.leaves[0])
+        found += _weighed(explained, log_odds)[0]
     return found / shifts
 
 
@@ -773,14 +771,19 @@ def _added(x: Floats, layout: tuple[Ints, Places, Places]) -> Floats:
     return sums
 
 
+def _weighed(found: _Explained, log_odds: Floats) -> list[float]:
+    """Return each line's log evidence of a tree; how likely each way is takes the place of its evidence."""
+    post = found.evidence
+    _upward(found.offset, found.first, found.leaves, post, log_odds, np.empty(len(post)), post)
+    return [float(each) for each in found.leaves[: found.lines]]
+
+
 def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list[float], Floats, Floats]:
     """Return each line's log evidence of a tree, and the mean and mean square by which it moves each bin.
 
     The evidence of its nodes and bins is overwritten.
     """
-    post, height = found.evidence, found.offset.size
-    _upward(found.offset, found.first, found.leaves, post, log_odds, np.empty(len(post)), post)
-    total = found.leaves[: found.lines].tolist()
+    total, post, height = _weighed(found, log_odds), found.evidence, found.offset.size
     moved, square = found.leaves, np.zeros(found.z.size)
     moved[:] = 0.0
     _downward(

@@ -19,6 +19,7 @@ from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
+_SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
 _ENOUGH = 8  # groups, above which none is halved where records are few: more would hold noise alone
 
 
@@ -98,9 +99,6 @@ class Splits(Step):
     # scales of the noise that the whole budget pays; the second of each for grids measured by their sides.
     rough: ClassVar[tuple[int, int]] = (50, 45)
     cap: ClassVar[tuple[int, int]] = (80, 40)
-    sure: ClassVar[float] = (
-        1.5  # noise scales of the first question for the total: above it by so much is enough
-    )
     fanout: int = 4
     halved: bool = False
     sides: bool = False
@@ -147,11 +145,10 @@ class Splits(Step):
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to an eighth of the share."""
-        scale = curator.scale(Fraction(1))
-        if scale / float(share / 64) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
+        if _cannot_ask(curator, share / 64):
             return True
-        bar = (self.scarce or 0.0) * scale
-        return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar, sure=self.sure) <= bar
+        bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
+        return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar) <= bar
 
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
@@ -182,7 +179,6 @@ class FaintBins(Step):
     spends: ClassVar[bool] = True
     parts: ClassVar[tuple[int, int, int]] = (1, 5, 8)  # of the share: two questions, and the groups
     level: ClassVar[float] = 0.4  # noise scales that the whole budget pays
-    sure: ClassVar[float] = 1.5  # noise scales of the first question above 0, from which on it is enough
     below: ClassVar[float] = 0.04  # the same for each bin: down to here none are faint
     then: Splits = Splits(halved=True)
 
@@ -199,29 +195,28 @@ class FaintBins(Step):
         if level < 1:
             return alone
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
-        if curator.scale(Fraction(1)) / float(first) > WIDEST_SCALE:  # no noise is so wide: nothing is asked
+        if _cannot_ask(curator, first):
             return alone
-        if _asked(partial(_above, curator, level), first, second, sure=self.sure) > -self.below * n * scale:
+        if _asked(partial(_above, curator, level), first, second) > -self.below * n * scale:
             return alone
         return self.then(curator, rough, order, share=rest, later=later)
 
 
+def _cannot_ask(curator: Curator, share: Fraction) -> bool:
+    """Return whether a share pays for noise so wide that none is drawn: nothing is asked then."""
+    return curator.scale(Fraction(1)) / float(share) > WIDEST_SCALE
+
+
 def _asked(
-    ask: Callable[[Fraction], tuple[float, float]],
-    first: Fraction,
-    second: Fraction,
-    *,
-    sure: float,
-    bar: float = 0.0,
+    ask: Callable[[Fraction], tuple[float, float]], first: Fraction, second: Fraction, *, bar: float = 0.0
 ) -> float:
     """Return a noisy number, asked for once more where it is not surely above a bar.
 
     Args:
         ask: returns it for a share, and the scale of its noise.
-        sure: scales of the first noise above the bar, from which on the first is enough.
     """
     found, noise = ask(first)
-    if found > bar + sure * noise:
+    if found > bar + _SURE * noise:
         return found
     again, less = ask(second)
     weight = noise**2 / (noise**2 + less**2)  # by the variances
