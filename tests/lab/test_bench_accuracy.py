@@ -141,11 +141,12 @@ def test_regret_is_over_the_best_of_all_others_by_fresh_runs():
     served = accuracy._serving(case.domain, queries)
     assert {"auto", "identity", "uniform", "dawa"} <= set(served) and "quadtree" not in served
     few = {name: served[name] for name in ("identity", "uniform", "hb")} | {"auto": served["identity"]}
-    best, found = accuracy._searched(few, case, queries, "0.01")
-    assert best == "uniform"
+    best, found, runs = accuracy._searched(few, case, queries, "0.01")
+    assert best == "uniform" and runs == 5 * accuracy.FRESH
     assert accuracy.ratio(found["auto"], found["best"]).value > 3
     few["auto"] = served["uniform"]
-    best, found = accuracy._searched(few, case, queries, "0.01")
+    best, found, runs = accuracy._searched(few, case, queries, "0.01")
+    assert runs == accuracy.FRESH
     assert accuracy.ratio(found["auto"], found["best"]).value == 1  # the same method, the same noise
 
 
