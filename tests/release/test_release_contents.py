@@ -60,6 +60,7 @@ _SETTINGS = [
     "root",
     "rounds",
     "scarce",
+    "blocks",
     "sides",
     "size",
     "weights",

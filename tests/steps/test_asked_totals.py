@@ -83,29 +83,105 @@ class TestScarce:
         assert groups.k == (4 if halved else 2)
 
 
-def test_what_the_total_of_few_bins_leaves_is_all_for_the_groups():
+def test_what_the_total_of_few_cells_leaves_is_all_for_the_groups():
     made = curator(np.zeros(100, dtype=np.int64))
     partition.Splits(most=4.0)(made, None, None, **SHARES)
     rest = Fraction(13, 15)
     assert parts(made) == [Fraction(2, 15), rest / 15, rest * 14 / 15] and sum(parts(made)) == 1
 
 
+def test_how_rough_few_blocks_are_is_asked_with_more():
+    for blocks, asked in ((1, Fraction(1, 15)), (4, Fraction(2, 15))):
+        made = curator(np.zeros(100, dtype=np.int64))
+        partition.Splits(blocks=blocks)(made, None, None, **SHARES)
+        assert parts(made) == [asked, 1 - asked]
+
+
+@pytest.mark.parametrize("sensitivity", [1, 7])
 @pytest.mark.parametrize(
-    ("shape", "share", "most", "scarce"),
+    ("blocks", "n", "each"), [(4, 256, 40), (4, 128, 40), (4, 64, 80), (1, 64, 320), (1, 512, 40)]
+)
+def test_the_bar_is_half_of_what_blocks_can_be(monkeypatch, blocks, n, each, sensitivity):
+    """The cap is 80 noise scales for a block, and more of few; at half of all of it bins stay alone."""
+    seen = []
+
+    def choose(_, score, *, share):
+        seen.append(score)
+        return 1
+
+    monkeypatch.setattr(Curator, "choose", choose)
+    made = curator(np.zeros(n, dtype=np.int64), epsilon="0.01", sensitivity=sensitivity)
+    partition.Splits(blocks=blocks)(made, None, None, **SHARES)
+    (asked,) = seen
+    assert (asked.cap, asked.percent) == (2 * each * 100 * sensitivity, 50)
+    for rough, first in ((each - 1, False), (each + 1, True)):
+        x = np.zeros((n // 16, 16), dtype=np.int64)
+        x[:, 0] = rough * 100 * sensitivity
+        scores = asked(x.ravel())
+        assert (scores[0] > scores[1]) == first and scores.sum() == 2 * each * 100 * sensitivity * (n // 16)
+
+
+@pytest.mark.parametrize("blocks", [1, 5])
+def test_groups_are_asked_for_with_the_order_the_fanout_and_the_blocks_given(monkeypatch, blocks):
+    order, asked = np.random.default_rng(1).permutation(100), []
+
+    def found(_, **given):
+        asked.append(given)
+        return Groups(np.array([0, 50, 100]), order)
+
+    monkeypatch.setattr(Curator, "partition_splits", found)
+    made = curator(np.zeros(100, dtype=np.int64))
+    partition.Splits(fanout=8, blocks=blocks)(made, None, order, **SHARES)
+    (given,) = asked
+    assert np.array_equal(given.pop("order"), order)
+    rest = Fraction(14 if blocks == 1 else 13, 15)
+    assert given == {"share": SHARES["share"] * rest, "fanout": 8, "blocks": blocks}
+
+
+@pytest.mark.parametrize(("n", "scales"), [(40, 1024), (256, 160), (512, 80), (4096, 80)])
+def test_what_counts_as_rough_is_more_where_blocks_are_few(monkeypatch, n, scales):
+    order, asked = np.random.default_rng(1).permutation(n), []
+    monkeypatch.setattr(Curator, "choose", lambda _, score, *, share: asked.append((score, share)) or 0)
+    made = curator(np.zeros(n, dtype=np.int64), epsilon="0.01", sensitivity=3)
+    groups = partition.Splits()(made, None, order, **SHARES)
+    ((score, share),) = asked
+    assert groups.are_singletons and np.array_equal(groups.order, order) and share == SHARES["share"] / 15
+    assert (score.n, score.cap, score.percent) == (n, scales * 300, 50)
+    assert np.array_equal(score.order, order)
+
+
+@pytest.mark.parametrize(("epsilon", "asks"), [("99", True), ("100", True), ("101", False)])
+def test_nothing_is_asked_where_the_noise_of_the_share_is_far_below_a_record(epsilon, asks):
+    made = curator(np.zeros(100, dtype=np.int64), epsilon=epsilon)  # 16 / 0.16 is 100
+    groups = partition.Splits(most=100.0, blocks=5)(made, None, None, **SHARES)
+    assert bool(made.spent) == asks and groups.are_singletons == (not asks)
+
+
+@pytest.mark.parametrize(("k", "alone"), [(20, False), (21, True)])
+def test_halves_count_where_there_may_be_too_many_groups(monkeypatch, k, alone):
+    found = Groups(np.append(np.arange(k) * 4, 100))
+    monkeypatch.setattr(Curator, "partition_splits", lambda *_, **__: found)
+    groups = partition.Splits(halved=True)(curator(np.zeros(100, dtype=np.int64)), None, None, **SHARES)
+    assert groups.are_singletons == alone and groups.k == (100 if alone else 2 * k)
+
+
+@pytest.mark.parametrize(
+    ("shape", "share", "most", "scarce", "blocks"),
     [
-        ((17,), "0.15", 4.0, None),
-        ((256,), "0.15", 4.0, None),
-        ((257,), "0.16", None, 250.0),
-        ((4096,), "0.16", None, 250.0),
-        ((20, 15), "0.25", 4.0, None),
-        ((32, 32), "0.25", 4.0, None),
-        ((33, 32), "0.25", None, None),
+        ((17,), "0.12", None, None, 4),
+        ((256,), "0.12", None, None, 4),
+        ((257,), "0.16", None, 250.0, 1),
+        ((4096,), "0.16", None, 250.0, 1),
+        ((20, 15), "0.25", 4.0, None, 1),
+        ((32, 32), "0.25", 4.0, None, 1),
+        ((33, 32), "0.25", None, None, 1),
     ],
 )
-def test_lines_and_grids_are_asked_what_is_documented(shape, share, most, scarce):
+def test_lines_and_grids_are_asked_what_is_documented(shape, share, most, scarce, blocks):
     made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
     assert made.split.partition == Fraction(share) and made.split.estimate == 1 - Fraction(share)
     assert (made.partition.most, made.partition.scarce) == (most, scarce)
+    assert made.partition.blocks == blocks and made.partition.halved == (blocks == 1)
 
 
 @pytest.mark.parametrize("epsilon", ["0.001", "0.1", "1"])

@@ -170,10 +170,8 @@ class TestAverages:
         assert found.error.variances() == pytest.approx(
             np.full(300, 2 / (0.75 + 0.25 * 13 / 15) ** 2), rel=0.1
         )
-        assert [part.share for part in made.spent] == [
-            Fraction("0.25") * 2 / 15,
-            1 - Fraction("0.25") * 2 / 15,
-        ]
+        total = Fraction("0.25") * 2 / 15
+        assert [part.share for part in made.spent] == [total, 1 - total]
         assert np.abs(found.measured - x.ravel()).max() < 12, "cells keep their places"
         groups, found, _ = values(x // 30, spec="rectangles:50", epsilon="0.1")
         assert not groups.are_singletons and found.by is None
@@ -187,16 +185,28 @@ class TestAverages:
             made = make_pipeline("dawa3", Domain((Integers(0, n - 1),)))
             assert (made.with_intervals().calibrate > 0) == grouped
             assert isinstance(made.partition, partition.Splits) == grouped
-            asks = grouped and made.partition.most is not None
-            assert asks == (16 < n <= 256)
+            assert not grouped or (made.partition.blocks > 1) == (n <= 256)
 
     def test_some_bins_are_grouped_if_there_are_few_records(self):
-        few, many = np.zeros(100, dtype=np.int64), np.full(100, 300)
+        few, rough = np.zeros(100, dtype=np.int64), np.arange(100) % 2 * 150
         groups, _, made = values(few)
-        assert groups.k < 20 and made.spent[0].share == Fraction("0.02")
-        groups, found, made = values(many)
+        assert 4 <= groups.k < 20 and {0, 32, 64, 96} <= set(groups.starts.tolist())
+        question = Fraction("0.12") * 2 / 15
+        assert [part.share for part in made.spent] == [
+            question,
+            Fraction("0.12") - question,
+            Fraction("0.88"),
+        ]
+        groups, found, made = values(rough)
         assert groups.are_singletons and found.error.agreeing
-        assert [part.share for part in made.spent] == [Fraction("0.02"), Fraction("0.98")]
+        assert [part.share for part in made.spent] == [question, 1 - question]
+
+    def test_bins_of_several_trees_stay_alone_if_most_are_split_off(self, monkeypatch):
+        for blocks, k, alone in ((1, 41, False), (5, 40, False), (5, 41, True)):
+            found = Groups(np.append(np.arange(k), 100))
+            monkeypatch.setattr(Curator, "partition_splits", lambda *_, found=found, **__: found)
+            made = partition.Splits(blocks=blocks)(curator(np.zeros(100, np.int64)), None, None, **SHARES)
+            assert made.are_singletons == alone and made.k == (100 if alone else k)
 
 
 SHARES = {"share": Fraction("0.12"), "later": Fraction("0.88")}

@@ -231,15 +231,16 @@ def _dawa3(domain: Domain) -> Pipeline:
     averaged = estimate.AveragedTree(flat=grid and few)
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
-    # Along a curve better groups are worth more, and of few bins they are hard to find.
-    share = F("0.25") if grid else F("0.15") if few else F("0.16")
+    # Along a curve better groups are worth more. Of few bins halves would be too many to measure each.
+    share = F("0.25") if grid else F("0.12") if few else F("0.16")
     return Pipeline(
         order=_line(domain),
         partition=partition.Splits(
-            halved=True,
+            halved=grid or not few,
             sides=grid and not few and domain.shape[1] > 1,
-            most=4.0 if few else None,
+            most=4.0 if few and grid else None,
             scarce=None if grid or few else 250.0,
+            blocks=4 if few and not grid else 1,
         ),
         estimate=averaged,
         split=Split(partition=share, estimate=1 - share),
@@ -460,7 +461,7 @@ _METHODS = (
         _DAWA, lambda d: _smoothed(d, _S1, estimate.WorkloadTree()), **_ALL_INTERVALS),
     _runs_tree("dawa2", "DAWA's idea with splits from the root down, then hats or a tuned tree (ours).",
         _DAWA, _dawa2, usual=_BOTH),
-    _runs_tree("dawa3", "As dawa2, its groups halved, and values averaged over prunings of a tree (ours).",
+    _runs_tree("dawa3", "As dawa2, and values averaged over prunings of a tree (ours).",
         _DAWA, _dawa3, usual=_BOTH),
     _runs_tree("partition+uniform", "DAWA's partition, a binary tree with even budgets.",
         _DAWA, lambda d: _smoothed(d, _SA, _EVEN)),

@@ -41,6 +41,7 @@ from dphist._common.spent import Spent
 from dphist.domain import Domain, Integers, as_int, curve
 from dphist.domain.groups import Groups, kept
 from dphist.errors import PrivacyError, UsageError
+from dphist.kernels.partition.node_sizes import check_trees
 from dphist.privacy import gaps, l1, noise, splits
 from dphist.privacy.counts import MAX_COUNT, Counts, SparseCounts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
@@ -374,13 +375,16 @@ class Curator:
         )
         return Groups(starts, order)
 
-    def partition_splits(self, *, share: Fraction, order: Ints | None = None, fanout: int = 4) -> Groups:
+    def partition_splits(
+        self, *, share: Fraction, order: Ints | None = None, fanout: int = 4, blocks: int = 1
+    ) -> Groups:
         """Return the nodes of a tree over the bins whose bins are similar; the scores are not published.
 
         Args:
             share: the part of the budget it takes.
             order: the bins in the order in which the tree has them: public.
             fanout: how many parts a node is split into.
+            blocks: of how many trees side by side, at least; of several, the fanout is a power of 2.
 
         Sensitivity and proof: `dphist.privacy.splits`, for one record; D records are D steps, so the noise is
         D times as wide.
@@ -389,8 +393,7 @@ class Curator:
             # Groups refuses anything but a permutation of the bins.
             order = Groups(np.array([0, self.domain.n]), order).order
         fanout, share = as_int(fanout, "a tree's fanout"), exact_share(share)
-        if fanout < 2:
-            raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
+        check_trees(fanout, blocks)
         bound = splits.SENSITIVITY * self.sensitivity
         scale = noise.scale_for(self.epsilon * share, bound)
         draws = noise.Draws(self.__take(share, f"splits of a {fanout}-ary tree"), self.__source)
@@ -400,9 +403,9 @@ class Curator:
 
         if order is None and isinstance(self.__counts, SparseCounts):
             n, held = self.domain.n, self.__counts.held()
-            return Groups(splits.sparse_splits(*held, n, draw, scale=scale, fanout=fanout))
+            return Groups(splits.sparse_splits(*held, n, draw, scale=scale, fanout=fanout, blocks=blocks))
         x = self.__counts.values if order is None else self.__counts.values[order]
-        return Groups(splits.noisy_splits(x, draw, scale=scale, fanout=fanout), order)
+        return Groups(splits.noisy_splits(x, draw, scale=scale, fanout=fanout, blocks=blocks), order)
 
     def list_bins(self, *, threshold: int, share: Fraction) -> tuple[Ints, Noisy]:
         """Return the bins whose noisy count is at least a public threshold, rising, and these noisy counts.

@@ -522,7 +522,8 @@ class Roughness:
     blocks are rough at a public part of the most that they could be.
 
     Sensitivity 1: the blocks are disjoint, and a record moves the sum of distances of its own by at most 1
-    (see `Cuts`). The other score is a public constant.
+    (see `Cuts`). The other score is as far below that part as this one is above it, so that it moves as much,
+    the other way: the question has half the noise that a constant would give it.
 
     Args:
         n: the number of bins.
@@ -548,11 +549,11 @@ class Roughness:
         return 2
 
     def __call__(self, counts: Ints) -> Ints:
-        """Return the roughness of all blocks together, and the bar."""
+        """Return the roughness of all blocks together, and what mirrors it at the bar."""
         size = min(16, self.n)
-        found = deviations.median_costs(_ordered(counts, self.order), size, stride=size)
-        costs = np.minimum(found, self.cap)
-        return np.array([costs.sum(), self.percent * costs.size * self.cap // 100])
+        costs = np.minimum(deviations.median_costs(_ordered(counts, self.order), size, stride=size), self.cap)
+        found, bar = int(costs.sum()), self.percent * costs.size * self.cap // 100
+        return np.array([found, 2 * bar - found])
 
 
 # --- the seal: what is not named here is handed no count

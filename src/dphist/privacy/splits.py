@@ -1,17 +1,19 @@
 """Private splits of a tree: which of its nodes hold bins that differ, from the root down.
 
 The tree. Its leaves are the bins in a public order; a node of height h is a run of ``fanout**h`` bins, the
-last of a height being shorter. The score s(v) of a node is sum |x_j - median| over its bins, a whole number:
+last of a height being shorter. There may be several trees side by side instead, whose nodes have public sizes
+that divide the next larger: each bin has one path all the same. The score s(v) of a node is the sum of
+|x_j - median| over its bins, a whole number:
 
 * one record more in bin p changes it by at most 1, up or down, and by 0 if p is not in v;
 * it never exceeds its parent's: the parent's median is one of the centres that the child's median beats.
 
 Both stay true of the smaller of the score and a public constant, the same for all nodes.
 
-The mechanism. Scores are taken in fifths (GRID = 5). At depth d the threshold is d * step. A node that is
-reached, and is no single bin, is split iff max(5 s, threshold - slack) + Z >= threshold, its own Z a discrete
-Laplace draw of scale l >= 6/e; slack >= 5 l/4 and step >= 2 slack + 5. The nodes that were reached and not
-split are the groups. Nothing else is published.
+The mechanism. Scores are taken in fifths (GRID = 5). At depth d the threshold is first + d * step, first a
+constant. A node that is reached, and is no single bin, is split iff max(5 s, threshold - slack) + Z >=
+threshold, its own Z a discrete Laplace draw of scale l >= 6/e; slack >= 5 l/4 and step >= 2 slack + 5. The
+nodes that were reached and not split are the groups. Nothing else is published.
 
 Theorem. For one record more or less this costs e.
 
@@ -31,7 +33,7 @@ to less than 0.181 * 5/l. Together with v itself: less than 1.181 * 5/l < 6/l <=
 So thresholds that rise on the way down make a path of any length cost hardly more than one node: the idea of
 PrivTree (Zhang, Xiao, Xie 2016), here for deviations, which may go either way, and with a smaller constant
 because the step is twice the slack. The slack is also why bins that are alike are seldom split: with
-probability at most exp(-5/4)/2 a node.
+probability at most exp(-5/4)/2 a node, but for a single root, whose threshold is 0.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dphist.domain.groups import Ints
+from dphist.kernels.partition.node_sizes import node_sizes
 
 GRID = 5
 SENSITIVITY = 6  # what the noise is scaled to, in steps of the grid, for one record
@@ -51,20 +54,24 @@ Draw = Callable[[int], Ints]
 _CAP = 1 << 56  # of scores: public and the same for all nodes; nothing here adds scores up
 
 
-def noisy_splits(x: Ints, draw: Draw, *, scale: float, fanout: int) -> Ints:
+def noisy_splits(x: Ints, draw: Draw, *, scale: float, fanout: int, blocks: int = 1) -> Ints:
     """Return where the groups start, and n; see the module's proof.
 
     Args:
         scale: of the noise that ``draw`` returns.
+        blocks: how many trees there are, see `node_sizes`. The tops of several have the slack for a
+            threshold, a single root has 0.
     """
     from dphist.kernels.partition import deviations
 
-    sizes = _sizes(x.size, fanout)
+    sizes = node_sizes(x.size, fanout, blocks)
     scores = deviations.tree_costs(x, sizes)
-    return _grown(x.size, sizes, lambda height, nodes: scores[height][nodes], draw, scale, fanout)
+    return _grown(x.size, sizes, lambda height, nodes: scores[height][nodes], draw, scale)
 
 
-def sparse_splits(cells: Ints, tallies: Ints, n: int, draw: Draw, *, scale: float, fanout: int) -> Ints:
+def sparse_splits(
+    cells: Ints, tallies: Ints, n: int, draw: Draw, *, scale: float, fanout: int, blocks: int = 1
+) -> Ints:
     """Return where the groups start among n bins, and n; only bins that hold records take memory.
 
     The same nodes, scores and draws as those of `noisy_splits`, so that the proof is the same: it uses
@@ -77,7 +84,7 @@ def sparse_splits(cells: Ints, tallies: Ints, n: int, draw: Draw, *, scale: floa
     """
     from dphist.kernels.partition import deviations
 
-    sizes = _sizes(n, fanout)
+    sizes = node_sizes(n, fanout, blocks)
     sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(tallies)))
 
     def scores(height: int, nodes: Ints) -> Ints:
@@ -87,30 +94,21 @@ def sparse_splits(cells: Ints, tallies: Ints, n: int, draw: Draw, *, scale: floa
         first, last = np.searchsorted(cells, lo), np.searchsorted(cells, hi)
         return np.minimum(deviations.run_costs(tallies, sums, first, last, hi - lo), _CAP)
 
-    return _grown(n, sizes, scores, draw, scale, fanout)
+    return _grown(n, sizes, scores, draw, scale)
 
 
-def _sizes(n: int, fanout: int) -> list[int]:
-    """Return how many bins a node of each height has."""
-    sizes = [1]
-    while sizes[-1] < n:
-        sizes.append(sizes[-1] * fanout)
-    return sizes
-
-
-def _grown(
-    n: int, sizes: list[int], scores: Callable[[int, Ints], Ints], draw: Draw, scale: float, fanout: int
-) -> Ints:
-    """Split nodes from the root down, their scores given by height and number; return the groups' starts."""
+def _grown(n: int, sizes: list[int], scores: Callable[[int, Ints], Ints], draw: Draw, scale: float) -> Ints:
+    """Split nodes from the tops down, their scores given by height and number; return the groups' starts."""
     slack = math.ceil(1.25 * scale) + 1  # one more than needed: the product is rounded
     step = 2 * slack + GRID
-    reached = np.zeros(1, dtype=np.int64)
-    starts, threshold = [], 0
+    reached = np.arange((n - 1) // sizes[-1] + 1, dtype=np.int64)
+    starts, threshold = [], slack if sizes[-1] < n else 0
     for height in range(len(sizes) - 1, 0, -1):
         found = np.maximum(GRID * scores(height, reached), threshold - slack)
         split = found + draw(reached.size) >= threshold
         starts.append(reached[~split] * min(sizes[height], n))
-        below = (reached[split, None] * fanout + np.arange(fanout)).ravel()
+        parts = sizes[height] // sizes[height - 1]
+        below = (reached[split, None] * parts + np.arange(parts)).ravel()
         reached = below[below <= (n - 1) // sizes[height - 1]]
         threshold += step
         if not reached.size:

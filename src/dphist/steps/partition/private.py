@@ -15,6 +15,7 @@ from dphist.domain import Domain
 from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
+from dphist.kernels.partition.node_sizes import check_trees
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
@@ -82,7 +83,8 @@ class Splits(Step):
         fanout: how many parts a node is split into.
         halved: whether each group is cut in two once more, which is free, as groups are public. An estimate
             that averages loses little by a needless cut, and gains where the noise hid a difference. If there
-            are then more than 0.4 groups for a bin, every bin is its own.
+            are then more than 0.4 groups for a bin, every bin is its own; so it is where there are several
+            blocks.
         sides: whether cells of a grid that are not grouped will be measured by pyramids over them, or by
             triangles over its sides. The larger the grid, the less error these have, and the less rough it
             need be to group none.
@@ -92,6 +94,9 @@ class Splits(Step):
             are only taken of up to 8 groups; otherwise half of it is, and the estimate has the rest. A 64th
             of the share first measures the total, and six more do where that left doubts. None asks for no
             total, and the whole share is for the groups.
+        blocks: into how many trees the bins are divided at least, by public places. A root of all bins is
+            nearly always split, and what is below it must differ by more to be split, too. Of several, twice
+            as much of the share asks how rough they are.
     """
 
     spends: ClassVar[bool] = True
@@ -104,10 +109,10 @@ class Splits(Step):
     sides: bool = False
     most: float | None = None
     scarce: float | None = None
+    blocks: int = 1
 
     def __post_init__(self) -> None:
-        if self.fanout < 2:
-            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+        check_trees(self.fanout, self.blocks)
         for name in ("most", "scarce"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -132,16 +137,18 @@ class Splits(Step):
                 groups = curator.partition_splits(share=share * 57 / 64, order=order, fanout=self.fanout)
                 return _halved(groups) if self.halved and groups.k <= _ENOUGH else groups
             share = share / 2
-        # Few blocks must be rougher to stand out from the noise of the question.
-        cap = round(max(self.cap[self.sides], 40960 / n) * curator.scale(Fraction(1)))
+        # Few blocks must be rougher to stand out from the noise of the question, or it must have more.
+        several = self.blocks > 1
+        first, least = (share * 2 / 15, 10240) if several else (share / 15, 40960)
+        cap = round(max(self.cap[self.sides], least / n) * curator.scale(Fraction(1)))
         asked = Roughness(n, max(cap, 1), order, self._bar(curator.domain))
-        if curator.choose(asked, share=share / 15) == 0:
+        if curator.choose(asked, share=first) == 0:
             return alone
-        groups = curator.partition_splits(share=share * 14 / 15, order=order, fanout=self.fanout)
-        if not self.halved:
-            return groups
-        groups = _halved(groups)
-        return alone if groups.k > _FEW * n else groups
+        groups = curator.partition_splits(
+            share=share - first, order=order, fanout=self.fanout, blocks=self.blocks
+        )
+        groups = _halved(groups) if self.halved else groups
+        return alone if (self.halved or several) and groups.k > _FEW * n else groups
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to an eighth of the share."""
@@ -250,8 +257,7 @@ class PlainSplits(Step):
     fanout: int = 4
 
     def __post_init__(self) -> None:
-        if self.fanout < 2:
-            raise UsageError(f"a tree's fanout is at least 2, not {self.fanout}.")
+        check_trees(self.fanout, 1)
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
