@@ -255,7 +255,7 @@ def audit_spread(method, **options):
     return audit(audit_methods.published_groups(plan, 3), claim=Fraction(2), pair=SPREAD, unit=3, **options)
 
 
-BY_GROUP = [("identity", 800), pytest.param("dawa2", 1500, marks=(pytest.mark.long, pytest.mark.slow))]
+BY_GROUP = [("identity", 800), pytest.param("dawa2", 6000, marks=(pytest.mark.long, pytest.mark.slow))]
 
 
 @pytest.mark.parametrize(("method", "trials"), BY_GROUP)
