@@ -221,19 +221,23 @@ def compared(
     epsilon: str,
     runs: int,
     *,
+    first: int = 0,
     closely: float = math.inf,
+    times: int = 4,
 ) -> tuple[dict[str, Figure], int]:
     """Return the errors of some methods and how many runs they had.
 
     Args:
-        closely: if the first method's error is above this many times the second's, all get four times the
+        first: the number of the first run.
+        closely: if the first method's error is above this many times the second's, all get so many times the
             runs, so that no limit is missed by chance.
     """
-    found = {m: errors(p, case, queries, epsilon, runs) for m, p in pipelines.items()}
+    found = {m: errors(p, case, queries, epsilon, runs, first) for m, p in pipelines.items()}
     one, two = (found[m].mean() for m in list(pipelines)[:2])
     if one > closely * two:
-        more = {m: errors(p, case, queries, epsilon, 3 * runs, runs) for m, p in pipelines.items()}
-        found, runs = {m: np.concatenate((found[m], more[m])) for m in found}, 4 * runs
+        rest = (times - 1) * runs, first + runs
+        more = {m: errors(p, case, queries, epsilon, *rest) for m, p in pipelines.items()}
+        found, runs = {m: np.concatenate((found[m], more[m])) for m in found}, times * runs
     return {m: mean(e) for m, e in found.items()}, runs
 
 
@@ -375,12 +379,8 @@ def _searched(
     near = [m for k, m in enumerate(ranked[:NEAREST]) if k < 2 or pilot[m] <= NEAR * pilot[ranked[0]]]
     closer = {m: errors(pipelines[m], case, queries, epsilon, CLOSER, PILOT).mean() for m in near}
     best = min(closer, key=closer.__getitem__)
-    first = PILOT + CLOSER
-    again = {m: errors(pipelines[m], case, queries, epsilon, FRESH, first) for m in ("auto", best)}
-    if again["auto"].mean() > FAR * again[best].mean():
-        more = {m: errors(pipelines[m], case, queries, epsilon, 4 * FRESH, first + FRESH) for m in again}
-        again = {m: np.concatenate((again[m], more[m])) for m in again}
-    return best, {"auto": mean(again["auto"]), "best": mean(again[best])}, again[best].size
+    both, first = {"auto": pipelines["auto"], "best": pipelines[best]}, PILOT + CLOSER
+    return best, *compared(both, case, queries, epsilon, FRESH, first=first, closely=FAR, times=5)
 
 
 # ---- coverage -------------------------------------------------------------------------------------------

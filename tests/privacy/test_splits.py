@@ -278,9 +278,8 @@ def test_roughness_moves_by_one_at_most() -> None:
         one, other = score(x), score(y)
         assert one.size == score.size == 2
         assert (np.abs(one - other) <= score.sensitivity).all()
-        bar = (
-            score.percent * max(n // 16, 1) * score.cap // 100
-        )  # what is left of blocks of 16 is not looked at
+        # What is left of blocks of 16 is not looked at.
+        bar = score.percent * max(n // 16, 1) * score.cap // 100
         assert one.sum() == other.sum() == 2 * bar
 
 

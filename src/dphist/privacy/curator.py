@@ -41,7 +41,7 @@ from dphist._common.spent import Spent
 from dphist.domain import Domain, Integers, as_int, curve
 from dphist.domain.groups import Groups, kept
 from dphist.errors import PrivacyError, UsageError
-from dphist.kernels.partition.node_sizes import check_trees
+from dphist.kernels.partition.node_sizes import checked_trees
 from dphist.privacy import gaps, l1, noise, splits
 from dphist.privacy.counts import MAX_COUNT, Counts, SparseCounts
 from dphist.privacy.ledger import Charge, MemoryLedger, exact_share
@@ -392,8 +392,7 @@ class Curator:
         if order is not None:
             # Groups refuses anything but a permutation of the bins.
             order = Groups(np.array([0, self.domain.n]), order).order
-        fanout, share = as_int(fanout, "a tree's fanout"), exact_share(share)
-        check_trees(fanout, blocks)
+        (fanout, blocks), share = checked_trees(fanout, blocks), exact_share(share)
         bound = splits.SENSITIVITY * self.sensitivity
         scale = noise.scale_for(self.epsilon * share, bound)
         draws = noise.Draws(self.__take(share, f"splits of a {fanout}-ary tree"), self.__source)

@@ -6,8 +6,11 @@ from dphist.domain import as_int
 from dphist.errors import UsageError
 
 
-def check_trees(fanout: int, blocks: int) -> None:
-    """Refuse what are no trees; of several, tops have a power of 2 bins, and so must have their parts."""
+def checked_trees(fanout: int, blocks: int) -> tuple[int, int]:
+    """Return both as whole numbers; refuse what are no trees.
+
+    The tops of several have a power of 2 bins, and so must have their parts.
+    """
     fanout, blocks = as_int(fanout, "a tree's fanout"), as_int(blocks, "a number of blocks")
     if fanout < 2:
         raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
@@ -15,6 +18,7 @@ def check_trees(fanout: int, blocks: int) -> None:
         raise UsageError(
             f"there are 1 or more blocks, not {blocks}; the fanout of several is 2, 4, 8, ..., not {fanout}."
         )
+    return fanout, blocks
 
 
 def node_sizes(n: int, fanout: int, blocks: int) -> list[int]:

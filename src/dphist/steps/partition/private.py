@@ -15,7 +15,7 @@ from dphist.domain import Domain
 from dphist.domain.groups import Groups
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
-from dphist.kernels.partition.node_sizes import check_trees
+from dphist.kernels.partition.node_sizes import checked_trees
 from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
@@ -96,7 +96,7 @@ class Splits(Step):
             total, and the whole share is for the groups.
         blocks: into how many trees the bins are divided at least, by public places. A root of all bins is
             nearly always split, and what is below it must differ by more to be split, too. Of several, twice
-            as much of the share asks how rough they are.
+            as much of the share asks how rough they are. Where few records were found there is one tree.
     """
 
     spends: ClassVar[bool] = True
@@ -112,7 +112,7 @@ class Splits(Step):
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        check_trees(self.fanout, self.blocks)
+        checked_trees(self.fanout, self.blocks)
         for name in ("most", "scarce"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -257,7 +257,7 @@ class PlainSplits(Step):
     fanout: int = 4
 
     def __post_init__(self) -> None:
-        check_trees(self.fanout, 1)
+        checked_trees(self.fanout, 1)
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
