@@ -232,7 +232,7 @@ def test_wrong_input_is_refused():
 def check_greedy(draw, tree, widths, queries, *, decay):
     """Objective and choice of every node against dense matrices; returns how many nodes were measured."""
     w = naive.query_matrix(widths, queries)
-    passes = tuning._Passes.over(tree, widths, queries, decay=decay, collapse=False)
+    passes = tuning.Passes.over(tree, widths, queries, decay=decay, collapse=False)
     share = np.empty(tree.size)
     passes.rise(share, budget.GREEDY)
     weights = tuning.greedy_weights(tree, widths, queries, decay=decay)
@@ -320,7 +320,7 @@ def test_greedy_error_is_that_of_the_published_method():
 
 def check_fall(tree, widths, queries, share):
     """What the way down says of the rest of the tree, against dense matrices."""
-    passes = tuning._Passes.over(tree, widths, queries, decay=True, collapse=True)
+    passes = tuning.Passes.over(tree, widths, queries, decay=True, collapse=True)
     total = passes.rise(share, budget.GIVEN)
     passes.fall(share)
     c = budget.weights_of(tree, share)
@@ -406,7 +406,7 @@ def test_a_tree_cut_off_where_no_range_ends_gives_the_same_weights(seed):
     n, m = int(widths.sum()), int(draw.integers(1, (3, 12, 60)[seed % 3]))
     lo = draw.integers(0, n, m)
     hi = np.minimum(lo + 1 + draw.integers(0, max(int(n * draw.choice([0.02, 0.2, 1.0])), 1), m), n)
-    passes = tuning._Passes.over(tree, widths, (lo, hi), decay=True, collapse=True)
+    passes = tuning.Passes.over(tree, widths, (lo, hi), decay=True, collapse=True)
     for reserve in (0.0, 0.05):
         share = tuning._quickly(passes)
         if reserve:

@@ -307,7 +307,7 @@ class TestNoiseThatAgrees:
         for n, spec, epsilon in ((33, "prefixes", "1"), (64, "ranges", "1"), (64, "ranges", "0.05")):
             held = {0.95: [], 0.99: []}
             x = np.full(n, 5000)
-            for seed in range(60):
+            for seed in range(300):
                 made = curator(x, epsilon=epsilon, seed=seed)
                 queries = make_workload(spec, made.domain)
                 found = estimate.AveragedTree()(made, None, Groups.singletons(n), queries, share=Fraction(1))

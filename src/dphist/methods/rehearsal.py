@@ -7,6 +7,7 @@ no record, and its results are discarded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -74,9 +75,8 @@ def rehearse(
 
 def _tree_that_agrees() -> None:
     """Measure a tree whose noise agrees: whether a release does so depends on its groups."""
-    from dphist.kernels.trees.agreeing import expected_visits, shared_weights
     from dphist.kernels.trees.tree import level_weights, pruned_tree
-    from dphist.kernels.trees.variances import total_variance, tree_error
+    from dphist.kernels.trees.tuning_agreeing import agreeing_weights
     from dphist.steps.estimate.averaged_trees import agreeing_totals
 
     n = 4
@@ -84,9 +84,10 @@ def _tree_that_agrees() -> None:
         Counts(np.zeros(n, np.int64), Domain((Integers(0, n - 1),))), epsilon=Fraction(1), seed=0
     )
     tree = pruned_tree(np.arange(n + 1))
-    weights = shared_weights(tree, level_weights(tree), 0.5)
-    expected_visits(tree, weights)
-    total_variance(tree_error(tree, weights), np.ones(n, np.int64), "all-ranges")
+    ones, listed, weights = np.ones(n, np.int64), (np.array([0]), np.array([n])), level_weights(tree)
+    for queries in ("all-ranges", listed):
+        found = agreeing_weights(tree, ones, queries, weights, below=math.inf, draws=math.inf)
+        weights = weights if found is None else found
     agreeing_totals(curator, Groups.singletons(n), tree, weights, share=Fraction(1))
 
 

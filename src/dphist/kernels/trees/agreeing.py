@@ -120,16 +120,24 @@ def equal_variances(tree: Tree, variance: Floats) -> Floats:
     Args:
         variance: of a draw of each node's own scale; infinite where a node is not measured. Every leaf is.
     """
-    given = np.maximum(variance, _EXACT)
-    precision = 1.0 / given
-    _match(tree.left, given, precision)
     with np.errstate(divide="ignore"):
-        return np.minimum(_ABOVE / precision, given)  # an infinite one stays infinite
+        return 1.0 / equal_precisions(tree, variance)[0]  # an infinite one stays infinite
+
+
+def equal_precisions(tree: Tree, variance: Floats) -> tuple[Floats, Floats]:
+    """Return 1 / `equal_variances`, and by which power of 1/s each grows, if the others stay: from 1 to 2."""
+    given, slope = np.maximum(variance, _EXACT), np.full(tree.size, 2.0)
+    precision = 1.0 / given
+    _match(tree.left, given, precision, slope)
+    return np.maximum(precision / _ABOVE, 1.0 / given), slope
 
 
 @kernel
-def _match(left: Nodes, variance: Floats, precision: Floats) -> None:
-    """Replace the precision of every factor, that of itself alone at first, by what it adds to the others."""
+def _match(left: Nodes, variance: Floats, precision: Floats, slope: Floats) -> None:
+    """Replace the precision of every factor, that of itself alone at first, by what it adds to the others.
+
+    What `_slope` says of each is written, too, unless nothing else is known of its node.
+    """
     n = left.size
     below, own, above = np.empty(n), np.empty(n), np.empty(n)
     for _ in range(_ROUNDS):
@@ -148,7 +156,9 @@ def _match(left: Nodes, variance: Floats, precision: Floats) -> None:
                 above[c] = own_total + own[c + 1]
                 above[c + 1] = own_total + own[c]
             if precision[q] > 0.0 and others > 0.0:
-                new = max(1.0 / _second_moment(1.0 / others, variance[q]) - others, 1.0 / variance[q])
+                moment = _second_moment(1.0 / others, variance[q])
+                slope[q] = _slope(math.sqrt(2.0 / (others * variance[q])), moment * others)
+                new = max(1.0 / moment - others, 1.0 / variance[q])
                 worst = max(worst, abs(new / precision[q] - 1.0))
                 precision[q] = new
         if worst < _SETTLED:
@@ -163,6 +173,15 @@ def _second_moment(normal: float, laplace: float) -> float:
         return laplace * (1.0 - 5.0 / (t * t) + 37.0 / (t * t * t * t))
     tail = 0.5 * math.erfc(t / math.sqrt(2.0))
     return normal * (1.0 + t * t - t * math.exp(-0.5 * t * t) / (math.sqrt(2.0 * math.pi) * tail))
+
+
+@subkernel
+def _slope(t: float, m: float) -> float:
+    """Return d log(1/m - 1) / d log t, where m is `_second_moment` for a standard normal density."""
+    if t > _FAR:
+        return 2.0
+    ratio = (1.0 + t * t - m) / t
+    return -t * (2.0 * t - ratio - t * ratio * (ratio - t)) / (m * (1.0 - m)) if m < 1.0 else 1.0
 
 
 def expected_visits(tree: Tree, variance: Floats) -> Floats:

@@ -15,11 +15,9 @@ from dphist.domain.groups import Floats
 from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.tree import Flags, Nodes, Tree
 
-GREEDY, GIVEN, SWEEP = (
-    0,
-    1,
-    2,
-)  # how a pass sets the shares: equation (9), not at all, from the rest of the tree
+# How a pass sets the shares: equation (9), not at all, from the rest of the tree; or not at all, and what
+# stands in their place is the precision of each node's own measurement.
+GREEDY, GIVEN, SWEEP, KNOWN = 0, 1, 2, 3
 BUDGET, SEEN, PULL, WIDTH = 0, 1, 2, 3  # what every way down leaves behind, one column each
 
 
@@ -87,8 +85,10 @@ def _share(r: float) -> float:
 
 
 @subkernel
-def settled(j: float, s: float, share: float) -> tuple[float, float]:
+def settled(j: float, s: float, share: float, mode: int) -> tuple[float, float]:
     """Return v and J of a node once its share is known."""
+    if mode == KNOWN:
+        return s / (1.0 + share * s), j
     rest = 1.0 - share
     return s / (rest * rest + share * share * s), (j / (rest * rest) if j > 0.0 else 0.0)
 

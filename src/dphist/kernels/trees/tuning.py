@@ -41,8 +41,8 @@ def greedy_weights(
     """
     w = group_widths(widths, tree.k)
     if not isinstance(queries, tuple) and closed_form(queries) == "points":
-        return _leaves_only(tree)  # what equation (9) chooses for single bins: the paper's section 5.3.3
-    passes = _Passes.over(tree, w, queries, decay=decay, collapse=collapse)
+        return leaves_only(tree)  # what equation (9) chooses for single bins: the paper's section 5.3.3
+    passes = Passes.over(tree, w, queries, decay=decay, collapse=collapse)
     share = np.empty(tree.size)
     passes.rise(share, GREEDY)
     return weights_of(tree, share)
@@ -65,24 +65,25 @@ def tuned_weights(
     if not 0 <= reserve < 1:
         raise UsageError(f"the reserve must be at least 0 and below 1, not {reserve!r}.")
     if not isinstance(queries, tuple) and closed_form(queries) == "points":
-        return _leaves_only(tree)
+        return leaves_only(tree)
     if quick is None:
         quick = tree.k > FULL_EFFORT or (isinstance(queries, tuple) and len(queries[0]) > _MANY_RANGES)
     if quick and isinstance(queries, tuple) and tree.measured.all():
         share = _folded_share(tree, edges(w), queries)
     else:
-        passes = _Passes.over(tree, w, queries, decay=True, collapse=True)
+        passes = Passes.over(tree, w, queries, decay=True, collapse=True)
         share = _quickly(passes) if quick else _tune(passes)
     if reserve:
         reserve_below(tree, share, reserve)
     return weights_of(tree, share)
 
 
-def _leaves_only(tree: Tree) -> Floats:
+def leaves_only(tree: Tree) -> Floats:
+    """Return weights with which nothing but the groups themselves is measured."""
     return np.where(tree.left == 0, 1.0, 0.0)
 
 
-def _quickly(passes: _Passes) -> Floats:
+def _quickly(passes: Passes) -> Floats:
     share = np.empty(passes.tree.size)
     passes.rise(share, GREEDY)
     return _sweep(passes, share, 3)[1]
@@ -96,14 +97,14 @@ def _folded_share(tree: Tree, starts: Ints, queries: tuple[Ints, Ints]) -> Float
     """
     fold = folded(tree, ends_of(starts, *range_ends(queries, int(starts[-1]))))
     ranges = locate(fold.tree, fold.ends)
-    found = _quickly(_Passes.made(fold.tree, starts, ranges, fold.many, decay=True, collapse=True))
-    share = _leaves_only(tree)
+    found = _quickly(Passes.made(fold.tree, starts, ranges, fold.many, decay=True, collapse=True))
+    share = leaves_only(tree)
     inner = tree.left[fold.nodes] > 0
     share[fold.nodes[inner]] = found[inner]
     return share
 
 
-def _tune(passes: _Passes) -> Floats:
+def _tune(passes: Passes) -> Floats:
     best: list[tuple[float, Floats]] = []
     for share, mode in _starts(passes.tree):
         best.append((passes.rise(share, mode), share))
@@ -134,7 +135,7 @@ def _starts(tree: Tree) -> Iterator[tuple[Floats, int]]:
         yield np.where(tree.measured, rank[tree.height], 0.0), GIVEN
 
 
-def _sweep(passes: _Passes, share: Floats, sweeps: int) -> tuple[float, Floats]:
+def _sweep(passes: Passes, share: Floats, sweeps: int) -> tuple[float, Floats]:
     """Return the least error met and its shares: sweeps need not lower the error every time."""
     share = share.copy()
     least, best = passes.rise(share, GIVEN), share.copy()
@@ -147,7 +148,7 @@ def _sweep(passes: _Passes, share: Floats, sweeps: int) -> tuple[float, Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Passes:
+class Passes:
     """Up and down over a tree for fixed queries, with the arrays that every pass uses again."""
 
     tree: Tree
@@ -163,7 +164,7 @@ class _Passes:
     parts: Floats
 
     @classmethod
-    def over(cls, tree: Tree, widths: Ints, queries: Queries, *, decay: bool, collapse: bool) -> _Passes:
+    def over(cls, tree: Tree, widths: Ints, queries: Queries, *, decay: bool, collapse: bool) -> Passes:
         starts, ranges = edges(widths), None
         if isinstance(queries, tuple):
             ranges = locate(tree, ends_of(starts, *range_ends(queries, int(starts[-1]))))
@@ -181,7 +182,7 @@ class _Passes:
         decay: bool,
         collapse: bool,
         prefixes: bool = False,
-    ) -> _Passes:
+    ) -> Passes:
         depth = int(tree.height[0]) - np.arange(int(tree.height[0]) + 1.0)
         width = (tuning_closed.STATE, tuning_closed.DOWN)
         if ranges is not None:
@@ -199,6 +200,11 @@ class _Passes:
             sums=np.empty((0 if ranges is None else ranges.rows, tuning_ranges.SUMS)),
             parts=np.zeros((0 if ranges is None else ranges.top.size, 2)),
         )
+
+    @property
+    def variance(self) -> Floats:
+        """That of each node's total by what is measured of it and below it, after a rise."""
+        return self.state[:, tuning_closed.V]  # the first column of either kind of state
 
     def rise(self, share: Floats, mode: int) -> float:
         """Return the error of all queries, after setting the shares in this mode."""
@@ -244,14 +250,16 @@ class _Passes:
             np.empty(len(self.sums)),
         )
 
-    def fall(self, share: Floats) -> None:
+    def fall(self, share: Floats, mode: int = GIVEN) -> None:
         """Work out what the rest of the tree knows of every node, after a rise with the same shares."""
         t, r, state, down = self.tree, self.ranges, self.state, self.down
         if r is None:
-            tuning_closed.fall_closed(t.lo, t.hi, t.left, self.starts, self.prefixes, share, state, down)
+            tuning_closed.fall_closed(
+                t.lo, t.hi, t.left, self.starts, self.prefixes, share, mode, state, down
+            )
         else:
             ends = (r.begin, r.begin_into, r.end, r.end_into)
             far = np.zeros_like(self.parts)
             tuning_ranges.fall_ranges(
-                t.left, *ends, r.top, r.row, share, state, self.sums, self.parts, far, down
+                t.left, *ends, r.top, r.row, share, mode, state, self.sums, self.parts, far, down
             )

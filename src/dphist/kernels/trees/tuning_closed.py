@@ -12,6 +12,7 @@ from dphist.kernels import kernel
 from dphist.kernels.trees.budget import (
     BUDGET,
     GREEDY,
+    KNOWN,
     PULL,
     SEEN,
     SWEEP,
@@ -56,13 +57,14 @@ def rise_closed(
         # Step 1, a leaf: F is even inside a group, whose total has variance 1 per unit of budget.
         if c == 0:
             spread = leaf_spread(end - begin)
-            state[q, V] = 1.0
+            if mode != KNOWN:
+                share[q] = 1.0
+            state[q, V] = 1.0 / share[q]
             state[q, J] = 0.0
             state[q, B] = covered(prefixes, before, end - begin - 1.0, after, 0.5, spread)
             state[q, CROSS] = 0.0
             state[q, MEAN] = 0.5
             state[q, DEV] = spread
-            share[q] = 1.0
             continue
         # Step 2: pool F of both children, as the module says F changes on the way up.
         d = c + 1
@@ -93,7 +95,7 @@ def rise_closed(
             share[q] = greedy_share(j, b, cross, s, decay[height[q]], collapse) if measured[q] else 0.0
         elif mode == SWEEP:
             share[q] = swept_share(j, s, state[q, V], down[q]) if measured[q] else 0.0
-        state[q, V], state[q, J] = settled(j, s, share[q])
+        state[q, V], state[q, J] = settled(j, s, share[q], mode)
         state[q, B] = b
         state[q, MEAN] = mean
         state[q, DEV] = spread
@@ -108,6 +110,7 @@ def fall_closed(
     starts: Ints,
     prefixes: bool,
     share: Floats,
+    mode: int,
     state: Floats,
     down: Floats,
 ) -> None:
@@ -130,7 +133,7 @@ def fall_closed(
         if c == 0:
             continue
         d = c + 1
-        budget = down[q, BUDGET] * (1.0 - share[q])
+        budget = 1.0 if mode == KNOWN else down[q, BUDGET] * (1.0 - share[q])
         if budget == 0.0:
             down[c] = 0.0
             down[d] = 0.0

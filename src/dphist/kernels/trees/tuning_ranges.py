@@ -16,6 +16,7 @@ from dphist.kernels import kernel, subkernel
 from dphist.kernels.trees.budget import (
     BUDGET,
     GREEDY,
+    KNOWN,
     PULL,
     SEEN,
     SWEEP,
@@ -146,13 +147,15 @@ def rise_ranges(
                 me[II] += length * length
                 i += 1
             b = whole[q] + me[N_I] + me[RR] + me[LL] + me[II]
-            if many.size == 0:
+            if mode == KNOWN:
+                pass
+            elif many.size == 0:
                 share[q] = 1.0
             elif mode == GREEDY:
                 share[q] = 1.0 if b > 0.0 else 0.0
             elif mode == SWEEP:
                 share[q] = swept_share(0.0, 1.0, state[q, V], down[q])
-            state[q, V] = 1.0 if share[q] > 0.0 else many[q]
+            state[q, V] = 1.0 / share[q] if share[q] > 0.0 else many[q]
             state[q, J] = 0.0
             state[q, B] = b
             state[q, CROSS] = 0.0
@@ -206,7 +209,7 @@ def rise_ranges(
             share[q] = greedy_share(j, b, cross, s, decay[height[q]], collapse) if measured[q] else 0.0
         elif mode == SWEEP:
             share[q] = swept_share(j, s, state[q, V], down[q]) if measured[q] else 0.0
-        state[q, V], state[q, J] = settled(j, s, share[q])
+        state[q, V], state[q, J] = settled(j, s, share[q], mode)
         state[q, B] = b
     return float(state[0, V] * state[0, B] + state[0, J])
 
@@ -245,6 +248,7 @@ def fall_ranges(
     top: Ints,
     row: Ints,
     share: Floats,
+    mode: int,
     state: Floats,
     sums: Floats,
     parts: Floats,
@@ -276,7 +280,7 @@ def fall_ranges(
         v1, v2 = state[c, V], state[c + 1, V]
         t = v1 / (v1 + v2)
         u = 1.0 - t
-        budget = me[BUDGET] * (1.0 - share[q])
+        budget = 1.0 if mode == KNOWN else me[BUDGET] * (1.0 - share[q])
         one[BUDGET] = budget
         two[BUDGET] = budget
         one[_PART] = me[_PART] * t

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Groups, Ints, frozen
+from dphist.domain.groups import Floats, Groups, frozen
 from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from dphist.kernels.trees.variances import Queries
 
 _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload separates
-# Parts of the budget that are tried for all levels alike, for noise that agrees; the rest is that of separate
-# noise, or goes to the groups themselves.
-_SPREAD, _SPREAD_OF_GROUPS = (0.15, 0.3, 0.45), (0.45, 0.6, 0.75)
 _WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
 _MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
@@ -140,7 +137,7 @@ def _measured(
     curator: Curator, groups: Groups, tree: trees.Tree, asked: Queries, *, share: Fraction
 ) -> tuple[Noisy, bool]:
     """Return noisy totals of a tree's nodes, and whether their noise was drawn so that it agrees."""
-    from dphist.kernels.trees import tuning, variances
+    from dphist.kernels.trees import tuning, tuning_agreeing, variances
 
     def tuned() -> Floats:
         return tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
@@ -149,7 +146,9 @@ def _measured(
         return tree_totals(curator, groups, tree, tuned(), share=share), False  # nobody keeps the weights
     weights = tuned()
     alone = 2.0 * variances.expected_error(tree, weights, groups.sizes, asked)
-    together = _agreeing_weights(tree, weights, groups.sizes, asked, below=alone)
+    together = tuning_agreeing.agreeing_weights(
+        tree, groups.sizes, asked, weights, below=alone, draws=_MOST_DRAWS
+    )
     if together is None or _too_wide(together, curator.scale(share)):
         return tree_totals(curator, groups, tree, weights, share=share), False
     return agreeing_totals(curator, groups, tree, together, share=share), True
@@ -158,40 +157,15 @@ def _measured(
 @lru_cache(maxsize=8)  # the same for every release of a plan
 def _weights_of_bins(workload: Workload, queries: str) -> Floats | None:
     """Return the weights of noise that agrees on a tree of all bins; None if triangles have less error."""
-    from dphist.kernels.trees import hats, hats_fit, tuning
+    from dphist.kernels.trees import hats, hats_fit, tuning, tuning_agreeing
     from dphist.kernels.trees import tree as trees
 
     n = math.prod(workload.shape)
     tree, ones, asked = trees.make_tree(n), np.ones(n, np.int64), queries_of(workload, Groups.singletons(n))
     weights = tuning.tuned_weights(tree, ones, asked, reserve=_RESERVE)
     triangles = 2.0 * hats_fit.hats_expected_error(hats.fitted_hats(n, queries), asked)
-    found = _agreeing_weights(tree, weights, ones, asked, below=triangles)
+    found = tuning_agreeing.agreeing_weights(tree, ones, asked, weights, below=triangles, draws=_MOST_DRAWS)
     return None if found is None else frozen(found)
-
-
-def _agreeing_weights(
-    tree: trees.Tree, weights: Floats, sizes: Ints, asked: Queries, *, below: float
-) -> Floats | None:
-    """Return the weights of noise that agrees; None if its error is not below another, or takes long.
-
-    Args:
-        weights: of independent noise, tuned to the queries that are asked.
-        sizes: how many bins each group has.
-        below: the mean variance of a query to be beaten, where the whole budget buys noise of scale 1.
-    """
-    from dphist.kernels.trees import agreeing, variances
-
-    count, best = variances.query_count(sizes, asked), None
-    alone = np.where(tree.left == 0, 1.0, 0.0)
-    for rest, part in (*((weights, p) for p in _SPREAD), *((alone, p) for p in _SPREAD_OF_GROUPS)):
-        tried = agreeing.shared_weights(tree, rest, part)
-        with np.errstate(divide="ignore"):
-            own = 2.0 / np.square(tried)
-        error = variances.tree_error(tree, agreeing.equal_variances(tree, own))
-        found = variances.total_variance(error, sizes, asked) / count
-        if found < below and agreeing.expected_visits(tree, own).sum() < _MOST_DRAWS:
-            below, best = found, tried
-    return best
 
 
 def _too_wide(weights: Floats, scale: float) -> bool:
