@@ -52,7 +52,7 @@ class TestScarce:
         monkeypatch.setattr(private, "_total", lambda *_: (found * scale, 1e-3))
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01", sensitivity=sensitivity)
         partition.Splits(scarce=250.0)(made, None, None, **SHARES)
-        assert parts(made) == ([Fraction(57, 64)] if few else [Fraction(1, 30), Fraction(14, 30)])
+        assert parts(made) == ([Fraction(50, 64)] if few else [Fraction(1, 30), Fraction(14, 30)])
 
     @pytest.mark.parametrize(("above", "times"), [(1.6, 1), (1.4, 2), (-1.6, 2)])
     def test_it_is_asked_for_twice_up_to_one_and_a_half_scales_above(self, monkeypatch, above, times):
@@ -71,16 +71,23 @@ class TestScarce:
         order = np.random.default_rng(1).permutation(512)
         made = curator(np.zeros(512, dtype=np.int64))
         groups = partition.Splits(fanout=3, scarce=250.0)(made, None, order, **SHARES)
-        assert parts(made)[-1] == Fraction(57, 64) and made.spent[-1].purpose == "splits of a 3-ary tree"
+        assert parts(made)[-1] == Fraction(50, 64) and made.spent[-1].purpose == "splits of a 3-ary tree"
         assert np.array_equal(groups.order, order)
 
-    @pytest.mark.parametrize("halved", [False, True])
-    def test_halves_are_taken_only_if_asked_for(self, monkeypatch, halved):
-        found = Groups(np.array([0, 256, 512]))
-        monkeypatch.setattr(Curator, "partition_splits", lambda *_, **__: found)
-        made = curator(np.zeros(512, dtype=np.int64))
-        groups = partition.Splits(halved=halved, scarce=250.0)(made, None, None, **SHARES)
-        assert groups.k == (4 if halved else 2)
+    @pytest.mark.parametrize(("found", "blocks", "k"), [(0, 4, 2), (1000, 1, 4)])
+    def test_blocks_are_for_few_records_and_halves_for_many(self, monkeypatch, found, blocks, k):
+        given = []
+
+        def groups_of(*_, **options):
+            given.append(options)
+            return Groups(np.array([0, 256, 512]))
+
+        monkeypatch.setattr(private, "_total", lambda *_: (100.0 * found, 1e-3))
+        monkeypatch.setattr(Curator, "choose", lambda *_, **__: 1)
+        monkeypatch.setattr(Curator, "partition_splits", groups_of)
+        made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
+        groups = partition.Splits(halved=True, scarce=250.0, blocks=4)(made, None, None, **SHARES)
+        assert given[0]["blocks"] == blocks and groups.k == k
 
 
 def test_what_the_total_of_few_cells_leaves_is_all_for_the_groups():
@@ -170,8 +177,8 @@ def test_halves_count_where_there_may_be_too_many_groups(monkeypatch, k, alone):
     [
         ((17,), "0.12", None, None, 4),
         ((256,), "0.12", None, None, 4),
-        ((257,), "0.16", None, 250.0, 1),
-        ((4096,), "0.16", None, 250.0, 1),
+        ((257,), "0.16", None, 250.0, 4),
+        ((4096,), "0.16", None, 250.0, 4),
         ((20, 15), "0.25", 4.0, None, 1),
         ((32, 32), "0.25", 4.0, None, 1),
         ((33, 32), "0.25", None, None, 1),
@@ -181,7 +188,8 @@ def test_lines_and_grids_are_asked_what_is_documented(shape, share, most, scarce
     made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
     assert made.split.partition == Fraction(share) and made.split.estimate == 1 - Fraction(share)
     assert (made.partition.most, made.partition.scarce) == (most, scarce)
-    assert made.partition.blocks == blocks and made.partition.halved == (blocks == 1)
+    assert made.partition.blocks == blocks
+    assert made.partition.halved == (len(shape) == 2 or shape[0] > 256)
 
 
 @pytest.mark.parametrize("epsilon", ["0.001", "0.1", "1"])

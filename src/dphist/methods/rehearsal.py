@@ -67,17 +67,18 @@ def rehearse(
                 raise
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
-    if isinstance(pipeline.estimate, AveragedTree) and _tree_that_agrees not in _rehearsed:
+    if isinstance(pipeline.estimate, AveragedTree) and _trees_over_groups not in _rehearsed:
         with telling(pipeline.name):
-            _tree_that_agrees()
-        _remember(_tree_that_agrees)
+            _trees_over_groups()
+        _remember(_trees_over_groups)
 
 
-def _tree_that_agrees() -> None:
-    """Measure a tree whose noise agrees: whether a release does so depends on its groups."""
+def _trees_over_groups() -> None:
+    """Measure a tree whose noise agrees and one that is made to: groups decide which a release has."""
     from dphist.kernels.trees.tree import level_weights, pruned_tree
     from dphist.kernels.trees.tuning_agreeing import agreeing_weights
     from dphist.steps.estimate.averaged_trees import agreeing_totals
+    from dphist.steps.estimate.trees import fitted_tree, tree_totals
 
     n = 4
     curator = Curator.simulated(
@@ -88,7 +89,11 @@ def _tree_that_agrees() -> None:
     for queries in ("all-ranges", listed):
         found = agreeing_weights(tree, ones, queries, weights, below=math.inf, draws=math.inf)
         weights = weights if found is None else found
-    agreeing_totals(curator, Groups.singletons(n), tree, weights, share=Fraction(1))
+    half = Fraction(1, 2)
+    agreeing_totals(curator, Groups.singletons(n), tree, weights, share=half)
+    halves, two = Groups(np.array([0, n // 2, n])), pruned_tree(np.array([0, n // 2, n]))
+    noisy = tree_totals(curator, halves, two, level_weights(two), share=half)
+    fitted_tree(halves, two, noisy, pruned=True)
 
 
 def _with_long_sides(domain: Domain) -> list[tuple[tuple[int, ...], Workload]]:

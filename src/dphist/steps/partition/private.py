@@ -21,7 +21,6 @@ from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 _SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
-_ENOUGH = 8  # groups, above which none is halved where records are few: more would hold noise alone
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ class Splits(Step):
             need be to group none.
         most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
             grouped: two fifteenths of the share first measure the total. None asks for no total.
-        scarce: records in all, in the same scales, up to which all of the share is for the groups, and halves
-            are only taken of up to 8 groups; otherwise half of it is, and the estimate has the rest. A 64th
-            of the share first measures the total, and six more do where that left doubts. None asks for no
-            total, and the whole share is for the groups.
-        blocks: into how many trees the bins are divided at least, by public places. A root of all bins is
-            nearly always split, and what is below it must differ by more to be split, too. Of several, twice
-            as much of the share asks how rough they are. Where few records were found there is one tree.
+        scarce: records in all, in the same scales, up to which 50 64ths of the share are for the groups, and
+            none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
+            share first measures the total, and six more do where that left doubts. None asks for no total,
+            and the whole share is for the groups.
+        blocks: into how many trees the bins are divided at least, by public places; with ``scarce``, where
+            few records were found. A root of all bins is nearly always split, and what is below it must
+            differ by more to be split, too. Of several, twice as much of the share asks how rough they are.
     """
 
     spends: ClassVar[bool] = True
@@ -134,18 +133,19 @@ class Splits(Step):
             share = share * 13 / 15
         if self.scarce is not None:
             if self._finds_few(curator, share):
-                groups = curator.partition_splits(share=share * 57 / 64, order=order, fanout=self.fanout)
-                return _halved(groups) if self.halved and groups.k <= _ENOUGH else groups
+                return curator.partition_splits(
+                    share=share * 50 / 64, order=order, fanout=self.fanout, blocks=self.blocks
+                )
             share = share / 2
         # Few blocks must be rougher to stand out from the noise of the question, or it must have more.
-        several = self.blocks > 1
+        several = self.blocks > 1 and self.scarce is None
         first, least = (share * 2 / 15, 10240) if several else (share / 15, 40960)
         cap = round(max(self.cap[self.sides], least / n) * curator.scale(Fraction(1)))
         asked = Roughness(n, max(cap, 1), order, self._bar(curator.domain))
         if curator.choose(asked, share=first) == 0:
             return alone
         groups = curator.partition_splits(
-            share=share - first, order=order, fanout=self.fanout, blocks=self.blocks
+            share=share - first, order=order, fanout=self.fanout, blocks=self.blocks if several else 1
         )
         groups = _halved(groups) if self.halved else groups
         return alone if (self.halved or several) and groups.k > _FEW * n else groups
