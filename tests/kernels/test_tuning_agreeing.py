@@ -210,3 +210,40 @@ def test_none_are_better_than_what_is_better_and_none_may_take_too_long():
 def test_they_are_the_same_every_time():
     tree, widths = trees.make_tree(100), np.arange(1, 101)
     assert np.array_equal(weights_for(tree, widths, LISTED)[1], weights_for(tree, widths, LISTED)[1])
+
+
+def test_the_slope_of_a_node_too_faint_for_rounding_is_one():
+    slopes = agreeing.equal_precisions(trees.make_tree(2), np.array([1e40, 1.0, 1.0]))[1]
+    assert slopes[0] == 1.0
+
+
+def test_an_error_that_is_no_less_is_not_below_another():
+    tree, widths = trees.make_tree(64), np.ones(64, np.int64)
+    separate, _ = weights_for(tree, widths, "all-ranges")
+    least = min(error for _, error in tuning_agreeing._tried(tree, widths, "all-ranges", separate))
+    assert weights_for(tree, widths, "all-ranges", below=least)[1] is None
+    assert weights_for(tree, widths, "all-ranges", below=math.nextafter(least, math.inf))[1] is not None
+
+
+def test_the_search_ends_where_listed_ranges_and_a_quarter_of_all_have_least_error():
+    tree, widths = trees.make_tree(16), np.ones(16, np.int64)
+    listed = np.array([0, 0, 3]), np.array([4, 8, 5])
+    separate, _ = weights_for(tree, widths, listed)
+    *_, (found, _) = tuning_agreeing._tried(tree, widths, listed, separate)
+
+    def both(weights):
+        return error_of(tree, widths, listed, weights) / 3 + 0.25 * error_of(
+            tree, widths, "all-ranges", weights
+        ) / (16 * 17 / 2)
+
+    share, rest = np.ones(tree.size), np.ones(tree.size)
+    for q in range(tree.size):
+        share[q] = found[q] / rest[q]
+        if tree.left[q]:
+            rest[tree.left[q] : tree.left[q] + 2] = rest[q] - found[q]
+    least = both(found)
+    for q in np.flatnonzero(tree.left):
+        for factor in (0.8, 1.25):
+            moved = share.copy()
+            moved[q] = min(moved[q] * factor, 0.99)
+            assert both(budget.weights_of(tree, moved)) > 0.999 * least

@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -19,10 +20,12 @@ import pytest
 import dphist
 from dphist import kernels
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.kernels.averaging import dyadic
-from dphist.kernels.trees import pyramids
+from dphist.kernels.trees import pyramids, tuning_agreeing
+from dphist.kernels.trees import tree as trees
 from dphist.kernels.trees.hats import fitted_hats
 from dphist.kernels.trees.tree import make_tree
 from dphist.methods import catalogue, rehearsal
@@ -31,6 +34,7 @@ from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger, MemoryLedger
+from dphist.steps import estimate
 from dphist.steps.estimate import averaged_trees
 from dphist.steps.order import AsGiven
 from samples import KINDS, later, of_each_kind
@@ -410,3 +414,21 @@ def test_a_rehearsal_is_no_release(tmp_path):
     assert plan.prepare() is None
     assert list(tmp_path.iterdir()) == []
     assert json.loads(plan.release(list(range(60))).to_json())["simulated"] is False
+
+
+def test_a_tree_over_groups_is_rehearsed_with_every_kind_of_ranges_and_both_kinds_of_noise():
+    forget()
+    rehearsal._trees_over_groups()
+    before = compiled()
+    half, tree = Fraction(1, 2), trees.pruned_tree(np.array([0, 8, 12, 16]))
+    groups, ends = Groups(np.array([0, 8, 12, 16])), (np.array([0, 3]), np.array([9, 4]))
+    for queries in ("all-ranges", "prefixes", ends):
+        counts = Counts(np.arange(16), Domain((Integers(0, 15),)))
+        made = Curator.simulated(counts, epsilon=half, seed=0)
+        weights = tuning_agreeing.agreeing_weights(
+            tree, groups.sizes, queries, trees.level_weights(tree), below=math.inf, draws=math.inf
+        )
+        averaged_trees.agreeing_totals(made, groups, tree, weights, share=half)
+        noisy = estimate.trees.tree_totals(made, groups, tree, weights, share=half)
+        estimate.trees.fitted_tree(groups, tree, noisy, pruned=True)
+    assert compiled() - before == set()

@@ -54,6 +54,7 @@ _SETTINGS = [
     "passes",
     "penalty",
     "prior",
+    "always",
     "pruned",
     "queries",
     "ratio",

@@ -234,6 +234,17 @@ class TestTotalsDecide:
             partition.Splits(**{name: value})
 
 
+def test_cells_are_averaged_for_rectangles_whatever_their_estimated_error(monkeypatch):
+    monkeypatch.setattr("dphist.steps.estimate.averaged.averaging_helps", lambda *_: False)
+    x = np.zeros((16, 16), dtype=np.int64)
+    for spec, left in (("rectangles:20", False), ("points", True)):
+        made = curator(x, epsilon="0.1")
+        found = estimate.AveragedTree(flat=True)(
+            made, None, Groups.singletons(256), make_workload(spec, made.domain), share=Fraction(1)
+        )
+        assert np.array_equal(found.values, np.maximum(found.measured, 0)) == left, spec
+
+
 class TestScarceRecords:
     """A total, asked for once or twice, says how much of the share finds groups."""
 
@@ -327,3 +338,37 @@ class TestNoiseThatAgrees:
         weights = np.array([0.0, 1e-6, 0.5])
         assert averaged_trees._too_wide(weights, WIDEST_SCALE * 1.1e-6)
         assert not averaged_trees._too_wide(weights, WIDEST_SCALE * 0.9e-6)
+
+
+GROUPS = Groups(np.array([0, 8, 12, 14, 15, 16, 32, 48, 64]))
+
+
+def agrees(spec="ranges", *, epsilon="1", groups=GROUPS):
+    made = curator(np.zeros(groups.n, np.int64), epsilon=epsilon)
+    queries = make_workload(spec, made.domain)
+    found = estimate.AveragedTree()(made, None, groups, queries, share=Fraction(1))
+    assert sum(part.share for part in made.spent) == 1 and np.isfinite(found.values).all()
+    return found.error.agreeing
+
+
+def test_groups_have_separate_draws_where_those_that_agree_take_too_long(monkeypatch):
+    assert agrees()
+    monkeypatch.setattr(averaged_trees, "_MOST_DRAWS", 10)
+    assert not agrees()
+
+
+def test_groups_have_separate_draws_where_these_have_less_error():
+    assert not agrees([(0, 64)]), "the root alone says it best"
+
+
+def test_groups_have_separate_draws_where_no_noise_is_wide_enough():
+    assert agrees(epsilon="1e-8") and not agrees(epsilon="1e-10")
+
+
+@pytest.mark.parametrize("epsilon", ["1e5", "1e6"])
+@pytest.mark.parametrize("spec", ["ranges", "prefixes", "random:300"])
+@pytest.mark.parametrize("n", [3000, 4096, 5000])
+def test_many_bins_are_measured_however_large_the_budget(n, spec, epsilon):
+    _, found, made = values(np.arange(n) % 7, epsilon=epsilon, spec=spec)
+    assert np.abs(found.values - np.arange(n) % 7).max() <= 0.5
+    assert sum(part.share for part in made.spent) == 1

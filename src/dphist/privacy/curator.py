@@ -220,7 +220,8 @@ class Curator:
         if parts[tree.leaf].min() < 1:
             raise UsageError("every group needs a part of the budget, or its noise would have no bound.")
         scales = noise.scales_for(self.epsilon * exact_share(share), self.sensitivity, parts, whole)
-        reached = law.expected_visits(tree, 2.0 * np.square(scales))
+        with np.errstate(divide="ignore"):  # the same for every epsilon, though scales have a least value
+            reached = law.expected_visits(tree, 2.0 * np.square(whole / parts))
         if reached.sum() > agreeing.MOST_DRAWS:
             raise UsageError("noise that agrees on this tree takes too many draws; use measure_ranges.")
         draws = noise.Draws(self.__take(share, f"totals of {groups.k} groups on a tree"), self.__source)

@@ -86,7 +86,7 @@ def _share(r: float) -> float:
 
 @subkernel
 def settled(j: float, s: float, share: float, mode: int) -> tuple[float, float]:
-    """Return v and J of a node once its share is known."""
+    """Return v and J of a node once its share is known, or in its place its precision."""
     if mode == KNOWN:
         return s / (1.0 + share * s), j
     rest = 1.0 - share

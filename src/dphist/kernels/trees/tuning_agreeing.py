@@ -35,7 +35,7 @@ from dphist.kernels.trees.variances import Queries, group_widths, query_count
 
 _SPREAD = (0.15, 0.3, 0.45)  # parts of the weights of separate noise that are tried for all levels alike
 _BEGIN = 0.6  # the same, of what the groups have, where the steps begin
-_OTHERS = 0.25  # what all ranges count beside those that are listed: others will be asked, too
+_OTHERS = 0.25  # what the mean over all ranges counts beside that over listed ones: others will be asked
 _STEPS, _SETTLED = 16, 1e-4  # as many at most, while the error changes by more than such a part of itself
 
 _ROUNDS = 2  # in which what a node is worth is brought up to date: it changes little from step to step
@@ -44,7 +44,10 @@ _ROUNDS = 2  # in which what a node is worth is brought up to date: it changes l
 def agreeing_weights(
     tree: Tree, widths: ArrayLike, queries: Queries, separate: Floats, *, below: float, draws: float
 ) -> Floats | None:
-    """Return the weights of noise that agrees; None if its error is not below another, or takes long: O(k).
+    """Return the weights of noise that agrees; None if its error is not below another, or it takes long.
+
+    Those of all that were tried that have the least error of the queries themselves: O(k), and O(k + m) for
+    m listed ranges.
 
     Args:
         widths: how many bins each group has.
@@ -76,7 +79,7 @@ def _tried(
         precision, _ = agreeing.equal_precisions(tree, _variances(weights))
         yield weights, passes[0][1] * passes[0][0].rise(precision, KNOWN)
     weights = agreeing.shared_weights(tree, leaves_only(tree), _BEGIN)
-    root = 0.5 * weights[1]
+    root = 0.5 * min(weights[1], weights[2])  # it was given none, and none would stay none
     weights *= 1.0 - root
     weights[0] = root
     last, worth, share = 0.0, np.zeros(tree.size), np.ones(tree.size)

@@ -31,10 +31,13 @@ class Averaged(Step):
     Args:
         prior: public numbers of the same bins. A block may then be a multiple of them, too, if the noisy
             counts say so.
+        always: whether averages are taken even where they seem to do harm. Noise that is cut at 0 adds up in
+            sums of many bins, to many times the error of averages.
     """
 
     spends: ClassVar[bool] = True
     prior: Prior | None = None
+    always: bool = False
 
     def check(self, domain: Domain, workload: Workload) -> None:
         if self.prior is not None and self.prior.counts.shape != (domain.n,):
@@ -61,7 +64,7 @@ class Averaged(Step):
             return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
 
         made, by = average(counts), average
-        if not averaging_helps(counts, made, scale, average):
+        if not (self.always or averaging_helps(counts, made, scale, average)):
             made, by = cut_at_0(counts), cut_at_0
         plain = groups.are_singletons and groups.order is None
         return Estimated(

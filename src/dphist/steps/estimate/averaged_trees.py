@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dphist.domain.groups import Floats, Groups, frozen
-from dphist.domain.workload import Workload
+from dphist.domain.workload import Points, Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
 from dphist.steps.estimate.averaged import Averaged
@@ -62,7 +62,7 @@ class AveragedTree(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         if self.flat and groups.are_singletons:
-            plain = Averaged()
+            plain = Averaged(always=not isinstance(workload, Points))
             found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
             return replace(found, by=plain)
         grid = grid_hats_for(curator, groups, workload, share=share)

@@ -74,16 +74,16 @@ class L1(Step):
 class Splits(Step):
     """The nodes of a tree whose bins are similar, found from the root down (ours; `dphist.privacy.splits`).
 
-    A small part of the share first asks whether nearly all blocks of 16 bins are rough against the noise. If
-    they are, or the noise is far below a record, grouping gains nothing: every bin is its own group, and
-    what is left of the share goes to the estimate.
+    A small part of the share first asks whether nearly all blocks of 16 bins are rough against the noise,
+    unless few records were found in all. If they are, or the noise is far below a record, grouping gains
+    nothing: every bin is its own group, and what is left of the share goes to the estimate.
 
     Args:
         fanout: how many parts a node is split into.
         halved: whether each group is cut in two once more, which is free, as groups are public. An estimate
             that averages loses little by a needless cut, and gains where the noise hid a difference. If there
             are then more than 0.4 groups for a bin, every bin is its own; so it is where there are several
-            blocks.
+            blocks, but for few records.
         sides: whether cells of a grid that are not grouped will be measured by pyramids over them, or by
             triangles over its sides. The larger the grid, the less error these have, and the less rough it
             need be to group none.
@@ -95,7 +95,8 @@ class Splits(Step):
             and the whole share is for the groups.
         blocks: into how many trees the bins are divided at least, by public places; with ``scarce``, where
             few records were found. A root of all bins is nearly always split, and what is below it must
-            differ by more to be split, too. Of several, twice as much of the share asks how rough they are.
+            differ by more to be split, too. Without ``scarce``, twice as much of the share asks how rough
+            several are.
     """
 
     spends: ClassVar[bool] = True
@@ -151,7 +152,7 @@ class Splits(Step):
         return alone if (self.halved or several) and groups.k > _FEW * n else groups
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
-        """Ask whether there are few records in all, with up to an eighth of the share."""
+        """Ask whether there are few records in all, with up to 7 64ths of the share."""
         if _cannot_ask(curator, share / 64):
             return True
         bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
