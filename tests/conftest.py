@@ -10,9 +10,11 @@ from hypothesis import settings
 # A busy machine is not a failing test, and a failure must come back when it is run again.
 settings.register_profile("dphist", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("dphist")
-# A shell ignores Ctrl-C for what it runs in the background, and so would every process that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell ignores Ctrl-C for what it runs in the background, and nohup a terminal that is closed; so would
+# every process that tests start.
+for ignored, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, usual)
 
 
 @pytest.fixture(autouse=True)
