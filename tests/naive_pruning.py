@@ -7,7 +7,7 @@ import numpy as np
 SPREADS, TRENDS, NEAR = [0, 1 / 32, 1 / 8, 1 / 2], [0, 1 / 32], [1 / 1024, 1 / 128, 1 / 16]
 KINDS = {"normal": SPREADS, "trend": TRENDS, "left": NEAR, "right": NEAR}
 PARTS = [(kind, c) for kind, spreads in KINDS.items() for c in spreads]  # of the mixture
-FIRST = [0.74 / 4] * 4 + [0.25 / 2] * 2 + [0.01 / 6] * 6
+FIRST = [0.79 * part / 12 for part in (1, 1, 2.5, 7.5)] + [0.2 / 2] * 2 + [0.01 / 6] * 6
 
 
 def log_normal(x, variance):

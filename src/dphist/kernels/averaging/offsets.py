@@ -36,12 +36,13 @@ KEPT = 8
 NODES, EMPTIED = range(2)  # what is counted for each height to learn the prior; then the parts of the mixture
 COUNTED = 2 + PARTS
 
-_EMPTY, _NEAR, _TREND = 0.1, 0.01, 0.25  # the prior before anything is learnt
+_EMPTY, _NEAR, _TREND = 0.1, 0.01, 0.2  # the prior before anything is learnt
+_UNEVEN = np.array([1.0, 1.0, 2.5, 7.5])  # how likely the spreads are, one beside the others
 _NOTHING = -50.0  # a log of what need not be computed
 _POOLED = 1.0  # nodes of the mean of all heights that count as much as those of one height
 _MIXTURE = np.concatenate(
     (
-        np.full(_S, (1 - _NEAR - _TREND) / _S),
+        (1 - _NEAR - _TREND) * _UNEVEN / _UNEVEN.sum(),
         np.full(_R, _TREND / _R),
         np.full(2 * _N, _NEAR / (2 * _N)),
     )
