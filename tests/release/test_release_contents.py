@@ -62,6 +62,7 @@ _SETTINGS = [
     "rounds",
     "scarce",
     "blocks",
+    "slight",
     "sides",
     "size",
     "weights",

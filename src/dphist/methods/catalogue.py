@@ -228,7 +228,8 @@ def _dawa2(domain: Domain) -> Pipeline:
 def _dawa3(domain: Domain) -> Pipeline:
     grid = len(domain.axes) == 2
     few = domain.n <= (_FEW_CELLS if grid else _FEW_BINS)
-    averaged = estimate.AveragedTree(flat=grid and few)
+    slight = _slight(domain.n)
+    averaged = estimate.AveragedTree(flat=grid and few, slight=slight)
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
     # Along a curve better groups are worth more. Of few bins halves would be too many to measure each.
@@ -241,10 +242,20 @@ def _dawa3(domain: Domain) -> Pipeline:
             most=4.0 if few and grid else None,
             scarce=None if grid or few else 250.0,
             blocks=1 if grid else 4,
+            slight=slight,
         ),
         estimate=averaged,
         split=Split(partition=share, estimate=1 - share),
     )
+
+
+def _slight(n: int) -> float:
+    """Return the scale at which the noise of n single bins has a variance of some two records squared in all.
+
+    It is nearly 2 exp(-1/scale) for each: noise of whole records vanishes faster than its scale does. Less
+    than this is not worth a tree, whose totals would take a part of the budget from every bin.
+    """
+    return round(1.0 / math.log(max(n, 3)), 4)
 
 
 def _average(domain: Domain) -> Pipeline:

@@ -52,17 +52,21 @@ class AveragedTree(Step):
     Args:
         flat: whether every bin has noise of its own, and no totals have, if it is a group by itself: a
             rectangle of a grid of few cells is the sum of a few, and of many nodes of a tree.
+        slight: a scale of noise below which this is so in any case: noise of whole records vanishes faster
+            than its scale does, and nodes of a tree have wider noise.
     """
 
     spends: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     flat: bool = False
+    slight: float = 0.0
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        if self.flat and groups.are_singletons:
-            plain = Averaged(always=not isinstance(workload, Points))
+        slight = curator.scale(share) < self.slight
+        if groups.are_singletons and (self.flat or slight):
+            plain = Averaged(always=not (slight or isinstance(workload, Points)))
             found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
             return replace(found, by=plain)
         grid = grid_hats_for(curator, groups, workload, share=share)

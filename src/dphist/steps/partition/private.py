@@ -97,6 +97,8 @@ class Splits(Step):
             few records were found. A root of all bins is nearly always split, and what is below it must
             differ by more to be split, too. Without ``scarce``, twice as much of the share asks how rough
             several are.
+        slight: a scale of noise that the whole budget pays, below which every bin is its own group: noise of
+            whole records vanishes faster than its scale does.
     """
 
     spends: ClassVar[bool] = True
@@ -110,6 +112,7 @@ class Splits(Step):
     most: float | None = None
     scarce: float | None = None
     blocks: int = 1
+    slight: float = 0.0
 
     def __post_init__(self) -> None:
         checked_trees(self.fanout, self.blocks)
@@ -125,7 +128,7 @@ class Splits(Step):
 
         n = curator.domain.n
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
-        if curator.scale(share) < 1 / 16:
+        if curator.scale(share) < 1 / 16 or curator.scale(Fraction(1)) < self.slight:
             return alone
         if self.most is not None:
             total, _ = _total(curator, share * 2 / 15)
