@@ -246,13 +246,13 @@ def test_every_question_of_a_method_is_audited():
     assert names == ["measure", "all that is published"]
 
 
-SPREAD = (np.array([3, 3, 3, 3, 0, 0, 0, 0]), np.array([4, 4, 4, 3, 0, 0, 0, 0]))  # one bin of three groups
+SPREAD = (np.array([3, 3, 3, 3, 0, 0, 0, 0]), np.array([4, 4, 4, 4, 0, 0, 0, 0]))  # one bin of all groups
 
 
 def audit_spread(method, **options):
-    """Audit a release by group with a unit of three records, each in another group."""
+    """Audit a release by group with a unit of four records, each in another group."""
     plan = audit_methods.grouped_plan(method, 2)
-    return audit(audit_methods.published_groups(plan, 3), claim=Fraction(2), pair=SPREAD, unit=3, **options)
+    return audit(audit_methods.published_groups(plan, 4), claim=Fraction(2), pair=SPREAD, unit=4, **options)
 
 
 BY_GROUP = [("identity", 800), pytest.param("dawa2", 6000, marks=(pytest.mark.long, pytest.mark.slow))]
@@ -266,7 +266,7 @@ def test_groups_lose_epsilon_for_a_unit_that_is_in_several(method, trials):
 
 @pytest.mark.parametrize(("method", "trials"), BY_GROUP)
 def test_a_bound_on_the_records_in_each_group_is_caught(method, trials, monkeypatch):
-    """Three groups with one record of a unit in each: noise for one record loses three times as much."""
+    """Four groups with one record of a unit in each: noise for one record loses four times as much."""
     from dphist.privacy import curator
 
     def one_in_each_group(cells, domain, sensitivity, unit):

@@ -322,7 +322,13 @@ def test_much_budget_reproduces_the_counts() -> None:
 
 @pytest.mark.parametrize(
     ("fanout", "blocks", "match"),
-    [(1, 1, "fanout"), (4, 0, "1 or more blocks"), (3, 2, "2, 4, 8"), (6, 5, "2, 4, 8")],
+    [
+        (1, 1, "fanout"),
+        (1 << 40, 1, "from 2 to 65536"),
+        (4, 0, "1 or more blocks"),
+        (3, 2, "2, 4, 8"),
+        (6, 5, "2, 4, 8"),
+    ],
 )
 def test_what_are_no_trees_is_refused_and_costs_nothing(fanout: int, blocks: int, match: str) -> None:
     curator = Curator.simulated(

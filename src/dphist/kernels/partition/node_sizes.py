@@ -5,6 +5,8 @@ from __future__ import annotations
 from dphist.domain import as_int
 from dphist.errors import UsageError
 
+_MOST_PARTS = 1 << 16  # of a node: they are looked at together, and must fit into memory
+
 
 def checked_trees(fanout: int, blocks: int) -> tuple[int, int]:
     """Return both as whole numbers; refuse what are no trees.
@@ -12,8 +14,8 @@ def checked_trees(fanout: int, blocks: int) -> tuple[int, int]:
     The tops of several have a power of 2 bins, and so must have their parts.
     """
     fanout, blocks = as_int(fanout, "a tree's fanout"), as_int(blocks, "a number of blocks")
-    if fanout < 2:
-        raise UsageError(f"a tree's fanout is at least 2, not {fanout}.")
+    if not 2 <= fanout <= _MOST_PARTS:
+        raise UsageError(f"a tree's fanout is from 2 to {_MOST_PARTS}, not {fanout}.")
     if blocks < 1 or (blocks > 1 and fanout.bit_count() > 1):
         raise UsageError(
             f"there are 1 or more blocks, not {blocks}; the fanout of several is 2, 4, 8, ..., not {fanout}."
