@@ -128,6 +128,7 @@ def test_bins_that_were_measured_together_are_one_block():
         (3.5, 9.5, 2),
     ]
     assert "10 bins, 3 measurements" in subtitle(picture)
+    assert "share one mean and are drawn as one block" in subtitle(picture)
     whiskers = [e for e in ET.fromstring(picture.to_svg()).iter(f"{SVG}line") if e.get("stroke") == plots.INK]
     assert len(whiskers) == 3
 
@@ -140,6 +141,8 @@ def test_only_equal_neighbours_of_one_measurement_are_a_block():
     assert len(bins(alike)) == 4
     split = histogram_chart(Domain(Integers(0, 3)), [1.0, 2.0, 1.0, 1.0], groups=Groups(np.array([0, 4])))
     assert [row["value"] for row in bins(split)] == [1, 2, 1]
+    assert "all numbers in common, and bin by bin elsewhere" in subtitle(split)
+    assert "share one mean" not in subtitle(split)
 
 
 def test_a_few_blocks_of_many_bins_are_bars():

@@ -103,6 +103,7 @@ _ERRORS = [
     "values[]",
     "measured[]",
     "guesses[]",
+    "nearer",
     "risk.mean",
     "risk.error",
     *(f"risk.classes.{key}[]" for key in ("of", "means", "errors")),

@@ -176,16 +176,23 @@ def shared(groups: Groups | None, columns: Sequence[Floats]) -> Ints:
     return np.concatenate(([0], np.flatnonzero(new) + 1))
 
 
-def block_words(groups: Groups | None, n: int) -> str:
-    """Return what is said of bins that share a measurement."""
+def block_words(groups: Groups | None, n: int, blocks: int) -> str:
+    """Return what is said of bins that share a measurement.
+
+    Args:
+        blocks: how many are drawn; more than there are groups, if some bins of one have other numbers.
+    """
     if groups is None or groups.k == n:
         return ""
+    many = f"{n:,} bins, {groups.k:,} measurement{'' if groups.k == 1 else 's'}"
+    if groups.order is None and blocks > groups.k:
+        return (
+            f"{many}: neighbours that were measured together are drawn as one block where they have all "
+            "numbers in common, and bin by bin elsewhere."
+        )
     which = "neighbours" if groups.order is None else "bins of like counts, wherever they lie,"
     alike = "" if groups.order is None else ", and equal heights are one measurement"
-    return (
-        f"{n:,} bins, {groups.k:,} measurement{'' if groups.k == 1 else 's'}: {which} that were measured "
-        f"together share one mean and are drawn as one block{alike}."
-    )
+    return f"{many}: {which} that were measured together share one mean and are drawn as one block{alike}."
 
 
 def height_scale(data: dict[str, Floats], scale: str, title: str) -> Spec:

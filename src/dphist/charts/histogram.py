@@ -133,7 +133,7 @@ def histogram_chart(
         tables["bins"] |= _written(x, data, y * per, room)
         layers.append(_counts(ruler["x"], height))
     about = f"histogram of {domain.n:,} bins"
-    blocks = block_words(groups, domain.n) if merged else ""
+    blocks = block_words(groups, domain.n, starts.size) if merged else ""
     notes = (note, shown, blocks, _area(density) or _unlike(domain.axis), cut_short(domain.axis))
     small = _too_small(data, height, scale, tall, counted)
     spec = frame(title, subtitle, (*notes, small), about, tables, {"xnames": ruled.names}, width=room)

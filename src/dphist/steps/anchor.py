@@ -24,6 +24,7 @@ _FOLDS = 4  # parts of the bins, each of which is left out once
 _SURE = 3.0  # noise scales: where neighbours differ by more, their mean is no guess
 _MOST_AVERAGED = 1 << 16  # bins up to which guesses are averages: a fifth of a second
 _TREES, _BINS_OF_TREES = 8, 1 << 15  # of one averaging: the most trees, and bins times trees
+_NEARER = 0.5  # the sum of all bins is moved to within a standard error, nearly, of what was measured
 _NEIGHBOURS = 4  # bins on either side whose mean is a quick guess
 Guesses: TypeAlias = tuple[Floats, Floats]
 
@@ -40,6 +41,7 @@ def anchored(domain: Domain, estimated: Estimated, *, quick: bool = False) -> Er
         quick: for one of very many histograms: guesses by a few neighbours, and no estimate of the error.
     """
     base, measured, noisy = estimated.error, estimated.measured, estimated.rough
+    nearer = 0.0 if measured is None else _NEARER  # rough counts know less than what was measured after them
     if measured is None:
         if base.is_calibrated or noisy is None or np.ndim(noisy.scale) or noisy.values.shape != (domain.n,):
             return base
@@ -47,16 +49,15 @@ def anchored(domain: Domain, estimated: Estimated, *, quick: bool = False) -> Er
         base = GroupTotals(Groups.singletons(domain.n), float(noisy.scale))
     scale = base.bin_scale
     if scale is None:
-        return Anchored(base, measured, estimated.values)
+        return Anchored(base, measured, estimated.values, nearer=nearer)
     base = GroupTotals(Groups.singletons(domain.n), scale)  # in the domain's own order
     by_neighbours = quick or domain.n > _MOST_AVERAGED
     path = hilbert(*domain.shape) if len(domain.axes) == 2 and not by_neighbours else None
     guesses, doubts = guessed(measured, scale, path, quick=by_neighbours)
     average = None if quick else estimated.averaging
     risk = None if average is None else estimated_risk(measured, estimated.values, scale, average, doubts)
-    return Anchored(
-        base, measured, estimated.values, np.where(doubts < _SURE * scale, guesses, math.nan), risk
-    )
+    guesses = np.where(doubts < _SURE * scale, guesses, math.nan)
+    return Anchored(base, measured, estimated.values, guesses, risk, nearer)
 
 
 def guessed(measured: Floats, scale: float, path: Ints | None, *, quick: bool = False) -> Guesses:

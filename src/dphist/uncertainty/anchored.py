@@ -5,8 +5,8 @@ and an interval of that law holds whatever was done to the values: it is about t
 from the averaging, and intervals from the measurement.
 
 * **A range fixed beforehand**: the interval of the measured sum, cut at 0. The answer is the sum of the
-  values, moved into the interval at 95 %: small biases of many bins add up, and what was measured knows
-  better.
+  values, moved into the interval at 95 %, or into a part of it around the measured sum that is the smaller
+  the more bins are added: small biases of many bins add up, and what was measured knows better.
 * **A single bin** that was measured with noise Z of its own, y = x + Z: a *tilted* interval. Let c be a guess
   of the count x that does not depend on this bin's noise, and P(Z > q1) <= 0.9 a, P(Z > q2) <= 0.1 a with
   a = 1 - level. The interval is
@@ -57,6 +57,8 @@ class Anchored(ErrorModel):
         guesses: of each bin's count, by the noise of other bins alone; NaN where there is none. None unless
             every bin was measured with noise of its own.
         risk: what is known of the mean squared error of ``values``.
+        nearer: by which part the interval that the sum of all bins is moved into is narrower than that of
+            95 %; of fewer bins by less, in proportion.
     """
 
     kind: ClassVar[str] = "anchored"
@@ -65,6 +67,7 @@ class Anchored(ErrorModel):
     values: Floats
     guesses: Floats | None = None
     risk: Risk | None = None
+    nearer: float = 0.0
 
     def __post_init__(self) -> None:
         n = np.size(self.values)
@@ -77,6 +80,8 @@ class Anchored(ErrorModel):
             object.__setattr__(self, name, array)
         if self.guesses is not None and self.base.bin_scale is None:
             raise UsageError("only bins with noise of their own have guesses.")
+        if not 0.0 <= self.nearer <= 1.0:
+            raise UsageError(f"intervals become narrower by a part from 0 to 1, not by {self.nearer!r}.")
         if self.risk is not None and self.risk.classes is not None and self.risk.classes.of.shape != (n,):
             raise UsageError("the classes of a squared error are one for each bin.")
 
@@ -89,10 +94,12 @@ class Anchored(ErrorModel):
             if self.guesses is not None
             else ""
         )
+        part = ", or a part of it for many bins" if self.nearer else ""
         return (
             "from the measurement: values were averaged or grouped afterwards, and intervals come from the "
             f"unbiased measurement before that, cut at 0{tilted}. The answer to a range is the sum of its "
-            f"values, moved into that interval. Of the measurement: {self.base.description.rstrip('.')}."
+            f"values, moved into that interval{part}. Of the measurement: "
+            f"{self.base.description.rstrip('.')}."
         )
 
     @property
@@ -152,7 +159,7 @@ class Anchored(ErrorModel):
         def ends(at: float) -> Ends:
             return self.base.range_answers(raw, lo, hi, level=at)[1:]
 
-        return self._moved(sums, ends, np.where(hi - lo == 1, lo, -1), level)
+        return self._moved(sums, raw, ends, hi - lo, lo, level)
 
     def boxes_answers(self, sums: Floats, boxes: Boxes, *, level: float) -> Answers:
         """Return the same of rectangles of a grid."""
@@ -162,27 +169,38 @@ class Anchored(ErrorModel):
         def ends(at: float) -> Ends:
             return self.base.boxes_answers(raw, boxes, level=at)[1:]
 
-        return self._moved(sums, ends, np.where(sizes == 1, lo, -1), level)
+        return self._moved(sums, raw, ends, sizes, lo, level)
 
-    def _moved(self, sums: Floats, ends: Callable[[float], Ends], alone: Ints, level: float) -> Answers:
+    def _moved(
+        self, sums: Floats, raw: Floats, ends: Callable[[float], Ends], sizes: Ints, first: Ints, level: float
+    ) -> Answers:
         """Return sums, moved into intervals of what was measured, and the ends of these.
 
         Args:
+            raw: the sums of what was measured.
             ends: those of the intervals of a level.
-            alone: the bin that a sum is about, or -1 for several. Its value is better than what was measured.
+            sizes: how many bins each sum has. The value of a single bin is better than what was measured.
+            first: the first bin of each.
         """
         asked = ends(level)
         usual = asked if level == _MOVED_AT else ends(_MOVED_AT)
-        several = alone < 0
-        low, high = (np.where(several, end, math.nan) for end in usual)
+        several = sizes != 1
+        low, high = (np.where(several, end, math.nan) for end in self._narrowed(usual, raw, sizes))
         answers, low, high = moved_into(sums, asked, (low, high))
+        alone = first[~several]
         scale = self.base.bin_scale
         if self.guesses is not None and scale is not None:
-            which, values = alone[~several], answers[~several]
-            found = tilted(self.measured[which], self.guesses[which], scale, level)
+            values = answers[~several]
+            found = tilted(self.measured[alone], self.guesses[alone], scale, level)
             low[~several] = np.minimum(np.maximum(found[0], 0.0), values)
             high[~several] = np.maximum(np.maximum(found[1], 0.0), values)
         return answers, low, high
+
+    def _narrowed(self, ends: Ends, raw: Floats, sizes: Ints) -> Ends:
+        """Return intervals narrowed towards what was measured, by the number of bins that are added."""
+        part = self.nearer * sizes / self.values.size
+        low, high = (end + part * (raw - end) for end in ends)
+        return low, high
 
     def joint_boxes(self, boxes: Boxes, *, level: float) -> tuple[Floats, str]:
         """Return how far either end of such an interval is from the sum of the values, at most."""
@@ -206,8 +224,9 @@ class Anchored(ErrorModel):
         else:
             raw = float(self.measured[cells].sum())
             found = (self.base.cells_answer(raw, cells, level=at)[1:] for at in (level, _MOVED_AT))
-            (low, high), (least, most) = (np.array(ends, dtype=np.float64).reshape(2, 1) for ends in found)
-            made = moved_into(np.array([value]), (low, high), (least, most))
+            asked, (least, most) = (np.array(ends, dtype=np.float64).reshape(2, 1) for ends in found)
+            usual = self._narrowed((least, most), np.array([raw]), np.array([cells.size]))
+            made = moved_into(np.array([value]), (asked[0], asked[1]), usual)
         answer, lowest, highest = (float(x[0]) for x in made)
         return answer, lowest, highest
 
@@ -287,7 +306,8 @@ class Anchored(ErrorModel):
         moved = np.arange(self.values.size).reshape(rows, -1).T.ravel()
         guesses = None if self.guesses is None else self.guesses[moved]
         risk = None if self.risk is None else self.risk.moved(moved)
-        return Anchored(self.base.transposed(rows), self.measured[moved], self.values[moved], guesses, risk)
+        base, measured, values = self.base.transposed(rows), self.measured[moved], self.values[moved]
+        return Anchored(base, measured, values, guesses, risk, self.nearer)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description for a JSON file; a guess that is not there is null."""
@@ -308,6 +328,8 @@ class Anchored(ErrorModel):
             described["guesses"] = [None if g != g else int(g) for g in self.guesses.tolist()]
         if self.risk is not None:
             described["risk"] = self.risk.to_dict()
+        if self.nearer:
+            described["nearer"] = self.nearer
         return described
 
     @classmethod
@@ -320,6 +342,7 @@ class Anchored(ErrorModel):
             np.array(described["values"], dtype=np.float64),
             None if guesses is None else np.array(guesses, dtype=np.float64),
             None if risk is None else Risk.from_dict(risk),
+            float(described.get("nearer", 0.0)),
         )
 
 
