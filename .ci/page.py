@@ -34,4 +34,4 @@ def build(esbuild: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else BUILT)
+    build(str(Path(sys.argv[1]).absolute()), Path(sys.argv[2]) if len(sys.argv) > 2 else BUILT)

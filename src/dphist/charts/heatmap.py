@@ -151,7 +151,7 @@ def _known(values: Floats, low: Floats, high: ArrayLike) -> Ints:
     """Return how well cells are known: 2 to a quarter or if nobody knows, 1 less well, 0 if maybe zero."""
     ends = np.asarray(high, dtype=np.float64).ravel()
     far = np.fmax(ends - values, values - low)
-    known = np.where(far <= QUARTER * values, 2, np.where(low <= 0, 0, 1))
+    known = np.where(low <= 0, 0, np.where(far <= QUARTER * values, 2, 1))
     return np.where(np.isfinite(low) & np.isfinite(ends), known, 2)
 
 

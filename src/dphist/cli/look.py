@@ -75,6 +75,7 @@ def query(
     """
     from dphist.release import load
     from dphist.release.show import short_id
+    from dphist.release.words import holds_for_most
 
     loaded: Any = load(release)
     asked = _one_group(loaded, group)
@@ -101,7 +102,10 @@ def query(
         if changed is not None:
             show(f"changed by {changed}")
         empty = nothing_else([answer.low], [answer.high])
-        for words in filter(None, (empty, accuracy, shared_bins(asked.domain))):
+        most = ""
+        if answer.low is not None and not joint and holds_for_most(loaded):
+            most = f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
+        for words in filter(None, (empty, most, accuracy, shared_bins(asked.domain))):
             say(f"note: {words}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")

@@ -219,6 +219,11 @@ class GroupedRelease:
     def __len__(self) -> int:
         return len(self.hierarchy.leaves)
 
+    @property
+    def holds_for_most(self) -> bool:
+        """Whether intervals of a group hold for most bins or ranges, and are no promise about each."""
+        return any(error.is_calibrated for level in self.levels for error in level.errors)
+
     def level(self, name: str) -> dict[str, Release]:
         """Return the histograms of all groups of a level, by their labels."""
         at = self.hierarchy.level(name)

@@ -349,6 +349,17 @@ class Release:
         sums, ends = np.array([self.raw.sum()]), np.array([[0], [self.domain.n]])
         return self._estimate(*_single(self.error.range_answers(sums, *ends, level=level)), level)
 
+    @property
+    def holds_for_most(self) -> bool:
+        """Whether intervals hold for about their level of all bins or ranges, and are no promise about each.
+
+        They do where bins were measured together, and a part of the budget measured how they differ.
+
+        >>> release.holds_for_most
+        False
+        """
+        return self.error.is_calibrated
+
     def intervals(
         self, *, level: float = 0.95, joint: bool = False, most: bool = False
     ) -> tuple[Floats, Floats]:

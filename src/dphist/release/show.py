@@ -210,15 +210,22 @@ class Looks:
     size: tuple[float, float] | None = None
 
 
+def for_whom(release: Release | GroupedRelease, level: float, *, joint: bool = False) -> str:
+    """Return for which bins intervals hold."""
+    if joint:
+        return f"{100 * level:g} % for all bins at once"
+    if release.holds_for_most:
+        return f"for about {100 * level:g} % of all bins"
+    return f"{100 * level:g} % for each bin on its own"
+
+
 def subtitle(release: Release | GroupedRelease, level: float | None, *, joint: bool = False) -> str:
     """Return the line under a picture's title."""
     parts = [release.method, f"epsilon {decimal(release.epsilon)}", f"unit: {release.unit}"]
     if release.provenance.get("where"):
         parts.append(f"where {release.provenance['where']}")
     if level is not None:
-        parts.append(
-            f"intervals: {100 * level:g} % for {'all bins at once' if joint else 'each bin on its own'}"
-        )
+        parts.append(f"intervals: {for_whom(release, level, joint=joint)}")
     if release.simulated:
         parts.append("SIMULATED: not private")
     return "; ".join(parts)

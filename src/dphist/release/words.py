@@ -271,6 +271,11 @@ def citation(release: AnyRelease, title: str) -> str:
     )
 
 
+def holds_for_most(release: AnyRelease) -> bool:
+    """Return whether intervals hold for most bins or ranges, and are no promise about each of them."""
+    return not isinstance(release, SparseRelease) and release.holds_for_most
+
+
 def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]:
     """Return what a reader could take a release for, and should not.
 
@@ -280,6 +285,14 @@ def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]
     each = "Each interval holds by itself", "of twenty 95 % intervals, expect one to miss. "
     if joint:
         each = "All intervals hold at once", "in 95 of 100 releases. "
+    elif holds_for_most(release):
+        each = (
+            "Intervals hold for most bins",
+            (
+                "about 95 % of all bins, and of all ranges, over releases; a bin that is unlike those it was "
+                "measured with may be missed nearly always. "
+            ),
+        )
     add = "The ends of several must not be added up: ask for the interval of the sum with dphist query."
     found = [
         ("Intervals cover the noise", "not wrong or missing records, nor the choice of who was asked."),

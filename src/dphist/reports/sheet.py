@@ -262,7 +262,10 @@ def _caption(release: words.AnyRelease, level: float, notes: str) -> str:
     elif _typical(release, level) is None:
         shown = "Published records, whose error is not known."
     else:
-        shown = f"Published records, with the {100 * level:g} % interval of each bin on its own."
+        whose = "of each bin on its own"
+        if words.holds_for_most(release):
+            whose = f"of each bin, meant to hold for about {100 * level:g} % of all bins"
+        shown = f"Published records, with the {100 * level:g} % interval {whose}."
     more = f" {notes[0].upper()}{notes[1:].rstrip('.')}." if notes else ""
     protects = f"Protects {words.person(release)} with {_epsilon(release.epsilon)}."
     return f"{stamp}{shown}{more} {protects}{bound}"
@@ -321,9 +324,12 @@ def _reading(release: words.AnyRelease, level: float) -> str:
         return values
     if isinstance(release, SparseRelease):
         return f"{values} What the intervals cover is said below."
+    holds = f"Each interval holds on its own, in about {100 * level:g} of 100 releases."
+    if words.holds_for_most(release):
+        holds = f"Intervals are meant to hold for about {100 * level:g} % of all bins, not for each of them."
     return (
-        f"{values} Each interval holds on its own, in about {100 * level:g} of 100 releases. To add up bins, "
-        "use dphist query: adding the ends of intervals would overstate the error."
+        f"{values} {holds} To add up bins, use dphist query: adding the ends of intervals would overstate "
+        "the error."
     )
 
 
