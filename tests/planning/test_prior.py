@@ -109,6 +109,18 @@ def test_a_release_of_other_bins_is_refused_unpaid(ledger, earlier):
     assert ledger.spent("d") == ledger.spent("default") == 0
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_bins_of_equal_edges_are_the_same_however_they_were_given(swapped):
+    ways = [{"bins": 10, "range": (0, 100)}, {"bins": np.arange(0, 101, 10)}]
+    one, other = reversed(ways) if swapped else ways
+    last = dphist.histogram(np.arange(100), epsilon=1, **one)
+    found = dphist.histogram(np.arange(100), epsilon=1, method="average", prior=last, **other)
+    assert found.provenance["prior"]["method"] == last.method
+    shifted = dphist.histogram(np.arange(100), epsilon=1, bins=np.arange(0, 101, 10) + 1e-9)
+    with pytest.raises(UsageError, match="other bins"):
+        dphist.histogram(np.arange(100), epsilon=1, method="average", prior=shifted, **other)
+
+
 @pytest.mark.parametrize("method", ["identity", "dawa2", "hats"])
 def test_methods_that_do_not_average_refuse_a_prior_unpaid(ledger, earlier, method):
     with pytest.raises(UsageError, match=f"the method {method} takes no prior: use method='average'"):

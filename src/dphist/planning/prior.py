@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.domain import Domain
+from dphist.domain import Axis, Domain, Regular, Variable
 from dphist.errors import DataError, UsageError
 from dphist.planning.preview import RELEASES, read_counts
 from dphist.release import Release, load_one
@@ -56,7 +56,7 @@ def believed(given: PriorLike | None, domain: Domain, *, public: bool) -> Believ
 
 def _earlier(release: Release, domain: Domain, origin: dict[str, Any]) -> Believed:
     name = "the earlier release" if release.id is None else f"the release {release.id}"
-    if release.domain != domain:
+    if not _are_the_same(release.domain, domain):
         raise UsageError(
             f"{name} that prior= names is of other bins than this histogram: give one of the same bins, or "
             "leave prior= out."
@@ -69,6 +69,16 @@ def _earlier(release: Release, domain: Domain, origin: dict[str, Any]) -> Believ
     counts = np.maximum(np.asarray(release.raw, dtype=np.float64).ravel(), 0.0)
     said = {"release": release.id, "method": release.method, "simulated": release.simulated, **origin}
     return Believed(Prior(counts, name), said)
+
+
+def _are_the_same(one: Domain, other: Domain) -> bool:
+    """Return whether the bins of two domains are the same: of equal edges, however these were given."""
+
+    def alike(a: Axis, b: Axis) -> bool:
+        given = isinstance(a, Regular | Variable) and isinstance(b, Regular | Variable)
+        return a == b or (given and np.array_equal(a.edges, b.edges))
+
+    return len(one.axes) == len(other.axes) and all(map(alike, one.axes, other.axes))
 
 
 def _counts(counts: Any, domain: Domain, origin: dict[str, Any], name: str, *, public: bool) -> Believed:
