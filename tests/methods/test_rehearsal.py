@@ -135,6 +135,13 @@ def test_thousands_of_distinct_counts_compile_nothing_either(method):
     assert compiled_after_rehearsal(plan) == set()
 
 
+@pytest.mark.parametrize("workload", ["ranges", "prefixes"])
+@pytest.mark.parametrize("bins", [3000, 9000])
+def test_thousands_of_bins_that_stay_alone_compile_nothing_either(bins, workload):
+    plan = dphist.Plan(bins=bins, range=(0, 1), epsilon="0.5", method="dawa3", workload=workload)
+    assert compiled_after_rehearsal(plan) == set()
+
+
 @pytest.mark.parametrize(
     ("method", "workload", "most"),
     [("efpa", "points", 1), ("mwem", "points", 1), ("hats", "ranges", 7), ("average", "points", 5)],

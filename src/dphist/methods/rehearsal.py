@@ -28,6 +28,7 @@ from dphist.steps.estimate import AveragedTree, Hats
 from dphist.steps.partition import FaintBins
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
+_MANY = (1 << 11) + 1  # of a tree that has more nodes than are looked up the short way
 _LONG = LEAST["all-ranges"][0]  # a side of so many rows or columns has triangles of its own
 _MOST_QUERIES = 64
 _MOST_REMEMBERED = 1024
@@ -67,10 +68,12 @@ def rehearse(
                 raise
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
-    if isinstance(pipeline.estimate, AveragedTree) and _trees_over_groups not in _rehearsed:
-        with telling(pipeline.name):
-            _trees_over_groups()
-        _remember(_trees_over_groups)
+    if isinstance(pipeline.estimate, AveragedTree):
+        for part in (_trees_over_groups, _trees_of_many_bins):
+            if part not in _rehearsed:
+                with telling(pipeline.name):
+                    part()
+                _remember(part)
 
 
 def _trees_over_groups() -> None:
@@ -94,6 +97,20 @@ def _trees_over_groups() -> None:
     halves, two = Groups(np.array([0, n // 2, n])), pruned_tree(np.array([0, n // 2, n]))
     noisy = tree_totals(curator, halves, two, level_weights(two), share=half)
     fitted_tree(halves, two, noisy, pruned=True)
+
+
+def _trees_of_many_bins() -> None:
+    """Measure triangles, and look up ranges of a large tree: what thousands of bins need, and few do not."""
+    from dphist.kernels.trees import tree as trees
+    from dphist.kernels.trees import variances
+    from dphist.steps.estimate.averaged_trees import over_hats
+
+    line = Domain((Integers(0, _LINE - 1),))
+    held = Counts(np.zeros(_LINE, np.int64), line)
+    over_hats(Curator.simulated(held, epsilon=Fraction(1), seed=0), "all-ranges", share=Fraction(1))
+    tree = trees.make_tree(_MANY)
+    each = np.arange(_MANY)
+    variances.range_variances(variances.tree_error(tree, np.ones(tree.size)), each, each + 1)
 
 
 def _with_long_sides(domain: Domain) -> list[tuple[tuple[int, ...], Workload]]:

@@ -77,11 +77,11 @@ class AveragedTree(Step):
             return _over_groups(curator, groups, queries_of(workload, groups), share=share)
         weights = _weights_of_bins(workload, queries) if groups.n <= _MOST_AGREEING else None
         if weights is None or _too_wide(weights, curator.scale(share)):
-            return _over_hats(curator, queries, share=share)
+            return over_hats(curator, queries, share=share)
         return _over_bins(curator, groups, weights, share=share)
 
 
-def _over_hats(curator: Curator, queries: str, *, share: Fraction) -> Estimated:
+def over_hats(curator: Curator, queries: str, *, share: Fraction) -> Estimated:
     """Return averages over shifted trees of what bins and triangles say."""
     from dphist.kernels.averaging.contrasts import averaged_by, spread_of
     from dphist.kernels.trees import hats_fit
