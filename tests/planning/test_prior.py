@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import dphist
+from dphist.domain import Categories, Domain, Regular, Variable
 from dphist.errors import DataError, UsageError
+from dphist.planning.prior import _are_the_same
 from dphist.privacy.ledger import Ledger
 from dphist.steps import estimate
 
@@ -119,6 +121,15 @@ def test_bins_of_equal_edges_are_the_same_however_they_were_given(swapped):
     shifted = dphist.histogram(np.arange(100), epsilon=1, bins=np.arange(0, 101, 10) + 1e-9)
     with pytest.raises(UsageError, match="other bins"):
         dphist.histogram(np.arange(100), epsilon=1, method="average", prior=shifted, **other)
+
+
+def test_all_axes_must_be_the_same_and_be_as_many():
+    x, y, z = (Regular(lo=0, hi=hi, bins=3) for hi in (3, 6, 9))
+    same = _are_the_same
+    assert same(Domain((x, y)), Domain((x, Variable(edges=[0, 2, 4, 6]))))
+    assert not same(Domain((x, y)), Domain((x, z))) and not same(Domain((y, x)), Domain((z, x)))
+    assert not same(Domain((x,)), Domain((x, y))) and not same(Domain((x, y)), Domain((x,)))
+    assert not same(Domain((x,)), Domain((Categories(["a", "b", "c"]),)))
 
 
 @pytest.mark.parametrize("method", ["identity", "dawa2", "hats"])

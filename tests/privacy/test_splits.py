@@ -15,7 +15,7 @@ from dphist.domain import Domain, Integers
 from dphist.domain.workload import Ranges
 from dphist.errors import UsageError
 from dphist.kernels.partition import deviations
-from dphist.kernels.partition.node_sizes import node_sizes
+from dphist.kernels.partition.node_sizes import checked_trees, node_sizes
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy import splits
 from dphist.privacy.counts import Counts, SparseCounts
@@ -339,6 +339,12 @@ def test_what_are_no_trees_is_refused_and_costs_nothing(fanout: int, blocks: int
     assert curator.spent == ()
     with pytest.raises(UsageError, match=match):
         Splits(fanout=fanout, blocks=blocks)
+
+
+def test_the_largest_fanout_is_allowed() -> None:
+    assert checked_trees(1 << 16, 1) == (1 << 16, 1)
+    with pytest.raises(UsageError, match="from 2 to 65536"):
+        checked_trees((1 << 16) + 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,15 @@ import pytest
 
 import dphist
 from dphist.charts import heatmap
+from dphist.charts.columns import block_words
 from dphist.domain import Domain, Integers
+from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.release import words
+from dphist.release.grouped import GroupedRelease
 from dphist.release.show import subtitle
 from dphist.reports import sheet
 
@@ -46,6 +50,7 @@ def test_a_release_knows_for_whom_its_intervals_hold(merged, alone):
 
 def test_pictures_say_it(merged, alone):
     assert "intervals: for about 95 % of all bins" in subtitle(merged, 0.95)
+    assert "intervals: for about 80 % of all bins" in subtitle(merged, 0.8)
     assert "intervals: 95 % for all bins at once" in subtitle(merged, 0.95, joint=True)
     assert "intervals: 90 % for each bin on its own" in subtitle(alone, 0.9)
 
@@ -70,6 +75,9 @@ def test_answers_say_it_in_the_shell(merged, alone, tmp_path):
         command = [sys.executable, "-m", "dphist", "query", str(path), "10", "60", "--level", "0.9"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         assert ("hold for about 90 % of all bins and ranges, not for each" in done.stderr) == said
+        for more in (["10", "60", "--csv"], [], ["10", "60", "--joint"]):
+            done = subprocess.run([*command[:5], *more], check=True, capture_output=True, text=True)
+            assert ("hold for about 95 %" in done.stderr) == (said and "--joint" not in more)
 
 
 @pytest.mark.parametrize(("method", "most"), [("dawa2", True), ("identity", False)])
@@ -81,6 +89,34 @@ def test_releases_of_groups_know_it_too(method, most):
     )
     assert found.holds_for_most == words.holds_for_most(found) == most
     assert ("about 95 % of all bins" in subtitle(found, 0.95)) == most
+
+
+def test_some_groups_are_enough():
+    class Known:
+        is_calibrated = False
+
+    class Measured:
+        is_calibrated = True
+
+    level = SimpleNamespace(errors=[Known()]), SimpleNamespace(errors=[Known(), Measured()])
+    assert GroupedRelease.holds_for_most.fget(SimpleNamespace(levels=level))
+    assert not GroupedRelease.holds_for_most.fget(SimpleNamespace(levels=level[:1]))
+
+
+def test_listed_bins_speak_for_themselves():
+    found = dphist.histogram([1, 2, 2, 900], bins=Integers(0, 1 << 40), epsilon=1, method="listed")
+    assert not words.holds_for_most(found)
+
+
+def test_captions_of_reports_say_it(merged, alone):
+    of_most, of_each = (sheet._caption(each, 0.95, "") for each in (merged, alone))
+    assert "meant to hold for about 95 % of all bins" in of_most and "on its own" not in of_most
+    assert "of each bin on its own" in of_each
+
+
+def test_bins_measured_together_wherever_they_lie_are_called_so():
+    groups = Groups(np.array([0, 2, 4]), np.array([0, 2, 1, 3]))
+    assert "bins of like counts" in block_words(groups, 4, 4)
 
 
 def test_cells_that_may_be_zero_are_left_blank():

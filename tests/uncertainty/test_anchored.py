@@ -282,6 +282,14 @@ def test_rectangles_and_scattered_bins_are_moved_as_ranges_are():
     assert answers[1] != pytest.approx(sums[1])
 
 
+def test_no_bins_are_none_whatever_they_are_moved_by():
+    at = np.array([3])
+    for nearer in (0.0, 0.5):
+        error = replace(model()[1], nearer=nearer)
+        assert [float(x[0]) for x in error.range_answers(np.zeros(1), at, at, level=0.95)] == [0, 0, 0]
+        assert ("a part of it for many bins" in error.description) == (nearer > 0)
+
+
 def test_releases_made_before_are_moved_as_they_were():
     error = replace(model()[1], nearer=0.5)
     described = error.to_dict()

@@ -75,7 +75,6 @@ def query(
     """
     from dphist.release import load
     from dphist.release.show import short_id
-    from dphist.release.words import holds_for_most
 
     loaded: Any = load(release)
     asked = _one_group(loaded, group)
@@ -86,12 +85,16 @@ def query(
             raise UsageError("--joint and --since go with one PART.")
         rows = _rows(asked, part, ranges, quantile or [], mean, level)
         _show_rows(rows, loaded, level, as_csv=as_csv, as_json=as_json)
+        if not as_json and (most := _of_most(asked, level)):
+            say(f"note: {most}")
         return
     if not part:
         example = shlex.join(example_part(asked.domain))
         if as_json or joint or since is not None or (group and isinstance(asked, _Sums)):
             raise UsageError(f"ask for a part, such as {example}; or take --ranges, --quantile or --mean.")
         show_release(loaded if isinstance(asked, _Sums) else asked)
+        if most := _of_most(asked, level):
+            say(f"note: {most}")
         say(f"ask for a part, such as: dphist query {shlex.quote(str(release))} {example}")
         return
     answer = _ask(asked, part, level, joint=joint)
@@ -102,9 +105,7 @@ def query(
         if changed is not None:
             show(f"changed by {changed}")
         empty = nothing_else([answer.low], [answer.high])
-        most = ""
-        if answer.low is not None and not joint and holds_for_most(loaded):
-            most = f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
+        most = _of_most(asked, level) if answer.low is not None and not joint else ""
         for words in filter(None, (empty, most, accuracy, shared_bins(asked.domain))):
             say(f"note: {words}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
@@ -118,6 +119,15 @@ def query(
     if changed is not None:
         more["change"] = {"value": changed.value, "low": changed.low, "high": changed.high}
     show(json.dumps(ends | more))
+
+
+def _of_most(asked: Any, level: float) -> str:
+    """Return that intervals are no promise about each bin or range, where they are none."""
+    from dphist.release.words import holds_for_most
+
+    if not holds_for_most(asked.release if isinstance(asked, _Sums) else asked):
+        return ""
+    return f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
 
 
 def _change(

@@ -250,12 +250,12 @@ def _dawa3(domain: Domain) -> Pipeline:
 
 
 def _slight(n: int) -> float:
-    """Return the scale at which the noise of n single bins has a variance of some two records squared in all.
+    """Return the scale at which the noise of n single bins has a variance of half a record squared in all.
 
     It is nearly 2 exp(-1/scale) for each: noise of whole records vanishes faster than its scale does. Less
     than this is not worth a tree, whose totals would take a part of the budget from every bin.
     """
-    return round(1.0 / math.log(max(n, 3)), 4)
+    return round(1.0 / math.log(4 * n), 4)
 
 
 def _average(domain: Domain) -> Pipeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -83,6 +84,12 @@ def require_rough(rough: Rough) -> Noisy:
     if rough is None:
         raise UsageError("this step needs rough counts, and none were measured: use initialize.Noisy().")
     return rough
+
+
+def checked_scale(slight: object) -> None:
+    """Refuse a scale below which noise is slight that is none."""
+    if not isinstance(slight, int | float) or not 0.0 <= slight < math.inf:
+        raise UsageError(f"slight is a noise scale from 0 on, not {slight!r}.")
 
 
 def variance(scale: float | Floats) -> float | Floats:

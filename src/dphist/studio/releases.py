@@ -181,7 +181,7 @@ class Releases:
             "presentable": numbers(one.presentable),
             "post": one.post,
             "each": each,
-            "most": words.holds_for_most(found),
+            "most": words.holds_for_most(one),
             "joint": joint,
             "level": level,
             "epsilon": exact(found.epsilon),

@@ -25,7 +25,7 @@ from dphist.steps.estimate.trees import (
     queries_of,
     tree_totals,
 )
-from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, checked_scale
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import TreeTotals
 
@@ -60,6 +60,9 @@ class AveragedTree(Step):
     calibrates: ClassVar[bool] = True
     flat: bool = False
     slight: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked_scale(self.slight)
 
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction

@@ -17,7 +17,7 @@ from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.kernels.partition.node_sizes import checked_trees
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step
+from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step, checked_scale
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 _SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
@@ -120,6 +120,7 @@ class Splits(Step):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} is a number of noise scales above 0, not {value!r}.")
+        checked_scale(self.slight)
 
     def __call__(
         self, curator: Curator, rough: Rough, order: Order, *, share: Fraction, later: Fraction
