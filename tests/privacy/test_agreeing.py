@@ -185,6 +185,23 @@ def refused(error: type[Exception], words: str, x: int = 2, **given: object) -> 
     assert not curator.spent, "nothing is spent"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_fresh_draws_stand_behind_those_that_are_left(seed: int) -> None:
+    source = np.random.default_rng(seed)
+    k = int(source.integers(1, 9))
+    left, more = source.integers(0, 4, (2, k))
+    gaps = source.integers(0, 3, k)  # draws that were used lie between the queues
+    begin = np.cumsum(gaps + left) - left
+    draws, fresh = source.integers(-9, 9, int((gaps + left).sum())), source.integers(10, 99, int(more.sum()))
+    new = iter(fresh.tolist())
+    wanted = [
+        draws[begin[q] : begin[q] + left[q]].tolist() + [next(new) for _ in range(more[q])] for q in range(k)
+    ]
+    out, begins, ends = kernel.queued(draws, begin, left, fresh, more)
+    assert [out[a:b].tolist() for a, b in zip(begins, ends, strict=True)] == wanted
+    assert out.size == sum(map(len, wanted)) and list(new) == []
+
+
 def test_what_cannot_be_measured_is_refused_before_anything_is_spent() -> None:
     refused(PrivacyError, "more than all", parts=np.array([5, 8, 8]))
     refused(PrivacyError, "more than all", parts=np.array([4, 8, 9]))

@@ -104,14 +104,22 @@ def queued(draws: Ints, begin: Ints, left: Ints, fresh: Ints, more: Ints) -> tup
         more: how many of them each node gets.
     """
     ends = np.cumsum(left + more)
-    begins, out = ends - left - more, np.empty(int(ends[-1]), np.int64)
-    for source, first, many, into in (
-        (draws, begin, left, begins),
-        (fresh, np.cumsum(more) - more, more, begins + left),
-    ):
-        place = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
-        out[np.repeat(into, many) + place] = source[np.repeat(first, many) + place]
-    return out, begins, ends
+    out = np.empty(int(ends[-1]), np.int64)
+    _queue(draws, begin, left, fresh, more, out)
+    return out, ends - left - more, ends
+
+
+@kernel
+def _queue(draws: Ints, begin: Ints, left: Ints, fresh: Ints, more: Ints, out: Ints) -> None:
+    """Write the queues one after the other; see `queued`."""
+    at, new = 0, 0
+    for q in range(left.size):
+        for i in range(begin[q], begin[q] + left[q]):
+            out[at] = draws[i]
+            at += 1
+        for _ in range(more[q]):
+            out[at] = fresh[new]
+            at, new = at + 1, new + 1
 
 
 def equal_variances(tree: Tree, variance: Floats) -> Floats:
