@@ -76,7 +76,11 @@ def test_no_other_loop_simulates_a_pipeline():
     found = {p.name: names for f in folders for p in f.rglob("*.py") if (names := simulating(p))}
     assert found == {
         "simulate.py": {"_curators"},
-        "rehearsal.py": {"_run", "_trees_over_groups"},  # before a charge, below this layer
+        "rehearsal.py": {
+            "_run",
+            "_trees_over_groups",
+            "_trees_of_many_bins",
+        },  # before a charge, below this layer
         "audit_method.py": {"calls", "replayed", "run"},  # single verbs, watched and repeated
         "trees.py": {"_curator"},  # single steps
         "intervals.py": {"cells"},  # releases with their intervals
