@@ -69,7 +69,7 @@ def rehearse(
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
     if isinstance(pipeline.estimate, AveragedTree):
-        for part in (_trees_over_groups, _trees_of_many_bins):
+        for part in (_trees_over_groups, *((_trees_of_many_bins,) if domain.n >= _MANY else ())):
             if part not in _rehearsed:
                 with telling(pipeline.name):
                     part()
