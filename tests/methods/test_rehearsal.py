@@ -24,6 +24,7 @@ from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
 from dphist.kernels.averaging import dyadic
+from dphist.kernels.averaging.posterior import beta_laws
 from dphist.kernels.trees import pyramids, tuning_agreeing
 from dphist.kernels.trees import tree as trees
 from dphist.kernels.trees.hats import fitted_hats
@@ -58,6 +59,7 @@ def forget():
         pyramids.pyramids_error,
         pyramids.grid_gain,
         averaged_trees._weights_of_bins,
+        beta_laws,
     ):
         remembered.cache_clear()  # what is kept needs no loop again
     for loop in kernels.LOOPS:
@@ -132,6 +134,14 @@ def test_rectangles_measured_by_pyramids_or_triangles_compile_nothing_either(met
 @pytest.mark.parametrize("method", ["dawa", "dawa2", "wf-auto"])
 def test_thousands_of_distinct_counts_compile_nothing_either(method):
     plan = dphist.Plan(bins=1 << 12, range=(0, 1), epsilon="0.1", method=method)
+    assert compiled_after_rehearsal(plan) == set()
+
+
+@pytest.mark.parametrize("workload", ["ranges", "prefixes"])
+@pytest.mark.parametrize("epsilon", ["0.01", "1"])
+@pytest.mark.parametrize("bins", [3, 16, 40, 65, 100, 256])
+def test_short_lines_compile_nothing_either(bins, epsilon, workload):
+    plan = dphist.Plan(bins=bins, range=(0, 1), epsilon=epsilon, method="dawa3", workload=workload)
     assert compiled_after_rehearsal(plan) == set()
 
 
@@ -435,7 +445,8 @@ def test_a_tree_over_groups_is_rehearsed_with_every_kind_of_ranges_and_both_kind
         weights = tuning_agreeing.agreeing_weights(
             tree, groups.sizes, queries, trees.level_weights(tree), below=math.inf, draws=math.inf
         )
-        averaged_trees.agreeing_totals(made, groups, tree, weights, share=half)
+        found = averaged_trees.agreeing_totals(made, groups, tree, weights, share=half)
+        averaged_trees.posterior(tree, groups, found)
         noisy = estimate.trees.tree_totals(made, groups, tree, weights, share=half)
         estimate.trees.fitted_tree(groups, tree, noisy, pruned=True)
     assert compiled() - before == set()

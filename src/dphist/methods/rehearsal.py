@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from dphist.privacy.counts import Counts, SparseCounts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
 from dphist.steps.estimate import AveragedTree, Hats
+from dphist.steps.estimate.averaged_trees import FEW_ALONE
 from dphist.steps.partition import FaintBins
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
@@ -69,7 +71,8 @@ def rehearse(
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
     if isinstance(pipeline.estimate, AveragedTree):
-        for part in (_trees_over_groups, *((_trees_of_many_bins,) if domain.n >= _MANY else ())):
+        many = (_averages_over_trees, *((_trees_of_many_bins,) if domain.n >= _MANY else ()))
+        for part in (_trees_over_groups, *(many if domain.n > FEW_ALONE else ())):
             if part not in _rehearsed:
                 with telling(pipeline.name):
                     part()
@@ -77,10 +80,10 @@ def rehearse(
 
 
 def _trees_over_groups() -> None:
-    """Measure a tree whose noise agrees and one that is made to: groups decide which a release has."""
+    """Measure a tree whose noise agrees, with its posterior, and one that is made to: groups decide which."""
     from dphist.kernels.trees.tree import level_weights, pruned_tree
     from dphist.kernels.trees.tuning_agreeing import agreeing_weights
-    from dphist.steps.estimate.averaged_trees import agreeing_totals
+    from dphist.steps.estimate.averaged_trees import agreeing_totals, posterior
     from dphist.steps.estimate.trees import fitted_tree, tree_totals
 
     n = 4
@@ -93,10 +96,27 @@ def _trees_over_groups() -> None:
         found = agreeing_weights(tree, ones, queries, weights, below=math.inf, draws=math.inf)
         weights = weights if found is None else found
     half = Fraction(1, 2)
-    agreeing_totals(curator, Groups.singletons(n), tree, weights, share=half)
+    alone = Groups.singletons(n)
+    posterior(tree, alone, agreeing_totals(curator, alone, tree, weights, share=half))
     halves, two = Groups(np.array([0, n // 2, n])), pruned_tree(np.array([0, n // 2, n]))
     noisy = tree_totals(curator, halves, two, level_weights(two), share=half)
     fitted_tree(halves, two, noisy, pruned=True)
+
+
+def _averages_over_trees() -> None:
+    """Average over a tree and over shifted ones, which few bins of a line are not."""
+    from dphist.kernels.averaging.contrasts import averaged_by, spread_of
+    from dphist.kernels.averaging.pruned import averaged, gathered
+    from dphist.kernels.trees import variances
+    from dphist.kernels.trees.tree import pruned_tree
+    from dphist.uncertainty.noise_law import variance
+
+    starts = Groups.singletons(_LINE).starts
+    tree = pruned_tree(starts)
+    ones = np.ones(tree.size)
+    averaged(gathered(tree, starts, np.zeros(tree.size, np.int64), ones, variance))
+    error = variances.tree_error(tree, ones)
+    averaged_by(np.zeros(_LINE), spread_of(_LINE, partial(variances.range_variances, error)))
 
 
 def _trees_of_many_bins() -> None:

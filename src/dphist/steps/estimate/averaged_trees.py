@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from dphist.domain.groups import Floats, Groups, frozen
+from dphist.domain.groups import Floats, Groups, Ints, frozen
 from dphist.domain.workload import Points, Workload
 from dphist.errors import UsageError
 from dphist.privacy.curator import Curator, Noisy
@@ -37,6 +37,8 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 _WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
 _MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
+# Bins of a line up to which its groups, and up to which its bins, have exact posterior means.
+_SHORT_LINE, FEW_ALONE = 256, 64
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class AveragedTree(Step):
     Every bin has the mean of what it would be if the bins of this or that node were all alike or empty, each
     weighted by what the noisy totals say of it: less error than least squares where neighbours are alike or
     empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are.
+    On short lines these are posterior means by the exact law of the noise (`posterior`).
     Rectangles of a grid whose cells are not grouped are left as pyramids, or triangles of its sides, measured
     them.
 
@@ -109,13 +112,14 @@ def _over_bins(curator: Curator, groups: Groups, weights: Floats, *, share: Frac
 
     tree = trees.make_tree(groups.n)
     noisy = agreeing_totals(curator, groups, tree, weights, share=share)
-    scales = np.asarray(noisy.scale)
-    error = variances.tree_error(tree, noise_law.variance(scales))
     bins = noisy.values[tree.leaf].astype(np.float64)
-    values = averaged(gathered(tree, groups.starts, noisy.values, scales, noise_law.variance))
+    model = TreeTotals(groups, tree.branching, False, noisy.scale, agreeing=True)
+    if groups.order is None and groups.n <= FEW_ALONE:
+        return Estimated(posterior(tree, groups, noisy), model, measured=bins)
+    error = variances.tree_error(tree, noise_law.variance(noisy.scale))
+    values = averaged(gathered(tree, groups.starts, noisy.values, noisy.scale, noise_law.variance))
     values += averaged_by(bins, spread_of(groups.n, partial(variances.range_variances, error)))
     values *= 0.5
-    model = TreeTotals(groups, tree.branching, False, scales, agreeing=True)
     return Estimated(values, model, measured=bins)
 
 
@@ -125,16 +129,19 @@ def _over_groups(curator: Curator, groups: Groups, asked: Queries, *, share: Fra
     from dphist.kernels.averaging.trends import along_trends
 
     tree, pruned = _cut_off(groups)
-    noisy, agreeing = _measured(curator, groups, tree, asked, share=share)
-    if agreeing:
-        model = TreeTotals(groups, tree.branching, pruned, np.asarray(noisy.scale), agreeing=True)
+    noisy = _measured(curator, groups, tree, asked, share=share)
+    if isinstance(noisy, Agreeing):
+        model = TreeTotals(groups, tree.branching, pruned, noisy.scale, agreeing=True)
         found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
     else:
         found = fitted_tree(groups, tree, noisy, pruned=pruned)
-    given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
-    del tree, noisy  # averages of very many bins need the memory
-    totals = averaged(given)
-    del given
+    if isinstance(noisy, Agreeing) and groups.order is None and groups.n <= _SHORT_LINE:
+        totals = posterior(tree, groups, noisy)
+    else:
+        given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
+        del tree, noisy  # averages of very many bins need the memory
+        totals = averaged(given)
+        del given
     # Along a curve through a grid, groups before and after are not those on either side.
     values = along_trends(totals, groups.starts) if groups.order is None else groups.means(totals)
     return replace(found, values=values, measured=found.values)
@@ -142,23 +149,23 @@ def _over_groups(curator: Curator, groups: Groups, asked: Queries, *, share: Fra
 
 def _measured(
     curator: Curator, groups: Groups, tree: trees.Tree, asked: Queries, *, share: Fraction
-) -> tuple[Noisy, bool]:
-    """Return noisy totals of a tree's nodes, and whether their noise was drawn so that it agrees."""
+) -> Noisy | Agreeing:
+    """Return noisy totals of a tree's nodes, whose noise is drawn so that it agrees where that is better."""
     from dphist.kernels.trees import tuning, tuning_agreeing, variances
 
     def tuned() -> Floats:
         return tuning.tuned_weights(tree, groups.sizes, asked, reserve=_RESERVE)
 
     if asked == "points" or not 2 < groups.k <= _MOST_AGREEING:
-        return tree_totals(curator, groups, tree, tuned(), share=share), False  # nobody keeps the weights
+        return tree_totals(curator, groups, tree, tuned(), share=share)  # nobody keeps the weights
     weights = tuned()
     alone = 2.0 * variances.expected_error(tree, weights, groups.sizes, asked)
     together = tuning_agreeing.agreeing_weights(
         tree, groups.sizes, asked, weights, below=alone, draws=_MOST_DRAWS
     )
     if together is None or _too_wide(together, curator.scale(share)):
-        return tree_totals(curator, groups, tree, weights, share=share), False
-    return agreeing_totals(curator, groups, tree, together, share=share), True
+        return tree_totals(curator, groups, tree, weights, share=share)
+    return agreeing_totals(curator, groups, tree, together, share=share)
 
 
 @lru_cache(maxsize=8)  # the same for every release of a plan
@@ -180,18 +187,43 @@ def _too_wide(weights: Floats, scale: float) -> bool:
     return scale > float(weights.min(initial=1.0, where=weights > 0.0)) * WIDEST_SCALE
 
 
+class Agreeing(NamedTuple):
+    """Noisy totals of a tree's nodes that agree with each other.
+
+    Args:
+        scale: of independent noise that would be as large.
+        own: the scale of each node's factor in the law of the noise; infinite if it has none.
+    """
+
+    values: Ints
+    scale: Floats
+    own: Floats
+
+
 def agreeing_totals(
     curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction
-) -> Noisy:
-    """Return totals of all nodes whose noise agrees, and the scales of independent noise as large as it."""
+) -> Agreeing:
+    """Return totals of all nodes whose noise agrees."""
     from dphist.kernels.trees import agreeing
     from dphist.kernels.trees import tree as trees
 
     parts = trees.integer_parts(weights, lo=tree.lo, hi=tree.hi, k=tree.k)
     noisy = curator.measure_tree(groups, tree.left > 0, parts=parts, whole=trees.WHOLE, share=share)
-    below = np.concatenate(([0], np.cumsum(noisy.values)))
-    equal = agreeing.equal_variances(tree, noise_law.variance(np.asarray(noisy.scale)))
-    return Noisy(below[tree.hi] - below[tree.lo], noise_law.scale_of(_WIDER * equal))
+    below, own = np.concatenate(([0], np.cumsum(noisy.values))), np.asarray(noisy.scale)
+    equal = agreeing.equal_variances(tree, noise_law.variance(own))
+    return Agreeing(below[tree.hi] - below[tree.lo], noise_law.scale_of(_WIDER * equal), own)
+
+
+def posterior(tree: trees.Tree, groups: Groups, noisy: Agreeing) -> Floats:
+    """Return the posterior means of the groups' totals."""
+    from dphist.kernels.averaging.posterior import posterior_totals
+    from dphist.kernels.trees import variances
+
+    error = variances.tree_error(tree, noise_law.variance(noisy.scale))
+    variance = variances.range_variances(error, tree.lo, tree.hi)
+    return posterior_totals(
+        tree, groups.starts, noisy.values.astype(np.float64), noisy.own, np.sqrt(np.maximum(variance, 0.0))
+    )
 
 
 def _cut_off(groups: Groups) -> tuple[trees.Tree, bool]:
