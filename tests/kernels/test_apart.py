@@ -11,6 +11,8 @@ import naive_averaging as naive
 from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.kernels.averaging import apart, dyadic
+from dphist.kernels.averaging.apart import left_where_far
+from dphist.kernels.averaging.dyadic import dyadic_average
 from dphist.methods.catalogue import make_pipeline
 from dphist.planning import shapes
 from dphist.privacy.counts import Counts
@@ -162,3 +164,32 @@ class TestAverages:
             curator = Curator.simulated(counts, epsilon=Fraction(1), seed=0)
             replace(made, estimate=step).values(curator, queries)
         assert seen == [1.0]
+
+
+@pytest.mark.parametrize("shape", [(100,), (10, 10), (30, 30), (4096,), (64, 64)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bin_that_no_noise_can_explain_is_as_it_was_measured(shape, sign):
+    n = math.prod(shape)
+    bar = math.log(n) + 4  # noise scales
+    grid = shape if len(shape) == 2 else None
+    for away, kept in ((bar + 2, True), (bar - 2, False)):
+        y = 400 + np.random.default_rng(n).laplace(0, 10, n).clip(-50, 50)
+        y[n // 2] = 400 + sign * 10 * away
+        made = dyadic_average(y, 10.0, shape=grid)[0]
+        left = left_where_far(y, made.copy(), 10.0)
+        assert (abs(left - y) <= 10 * bar).all()
+        if n > 500:  # of few bins the averages themselves come half of the way
+            assert (left[n // 2] == y[n // 2]) == kept
+        others = np.arange(n) != n // 2
+        assert (left[others] == made[others]).all()
+    if n > 1000:
+        assert made[n // 2] == pytest.approx(400, abs=20), "averages alone would hide it"
+
+
+def test_bins_that_are_left_are_not_negative_and_rows_are_judged_each_by_itself():
+    made = left_where_far(np.array([[-50.0, 3.0], [2.0, 40.0]]), np.array([[1.0, 3.0], [2.0, 2.0]]), 1.0)
+    assert made.tolist() == [[0.0, 3.0], [2.0, 40.0]]
+    assert left_where_far(np.array([9.0]), np.array([8.0]), 0.5).tolist() == [8.0]
+    bar = math.log(2) + 4
+    made = left_where_far(np.array([bar + 1.01, bar + 0.99]), np.ones(2), 1.0)
+    assert made.tolist() == [bar + 1.01, 1.0], "farther than log n and 4 scales"

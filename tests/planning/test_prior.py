@@ -47,6 +47,19 @@ def test_the_shape_of_a_prior_lowers_the_error():
     assert np.abs(grid - NOW).mean() < 0.5 * alone
 
 
+@pytest.mark.parametrize("shape", [(100,), (10, 10)])
+def test_a_prior_is_not_believed_where_a_count_contradicts_it(shape):
+    last = np.full(100, 250)
+    now = np.random.default_rng(1).poisson(last)
+    now[57] = 1500
+    found = dphist.simulate(
+        now.reshape(shape), epsilon=0.01, method="average", prior=last.reshape(shape), trials=20, seed=3
+    ).reshape(20, 100)
+    assert (abs(found[:, 57] - 1500) < 900).all(), "the noise has a scale of 100, and the prior says 250"
+    assert np.median(found[:, 57]) > 1200
+    assert abs(np.delete(found, 57, axis=1) - np.delete(now, 57)).mean() < 30, "the others follow it"
+
+
 def test_a_release_says_which_release_it_follows(ledger, earlier, tmp_path):
     release = publish(ledger, prior=earlier)
     assert release.provenance["prior"] == {"release": earlier.id, "method": "auto", "simulated": False}

@@ -30,7 +30,7 @@ class Averaged(Step):
 
     Args:
         prior: public numbers of the same bins. A block may then be a multiple of them, too, if the noisy
-            counts say so.
+            counts say so; a bin that contradicts them is as it was measured.
         always: whether averages are taken even where they seem to do harm. Noise that is cut at 0 adds up in
             sums of many bins, to many times the error of averages.
     """
@@ -47,7 +47,7 @@ class Averaged(Step):
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
         """Spend the whole share on the measurement; the averaging is post-processing."""
-        from dphist.kernels.averaging.apart import averaged_apart, standing_apart
+        from dphist.kernels.averaging.apart import averaged_apart, left_where_far, standing_apart
         from dphist.kernels.averaging.dyadic import dyadic_average
 
         noisy = curator.measure(groups, share=share)
@@ -60,8 +60,10 @@ class Averaged(Step):
 
         def average(counts: Floats) -> Floats:
             if apart.any():
-                return averaged_apart(counts, scale, apart)
-            return dyadic_average(counts, scale, shape=shape, prior=prior)[0]
+                found = averaged_apart(counts, scale, apart)
+            else:
+                found = dyadic_average(counts, scale, shape=shape, prior=prior)[0]
+            return left_where_far(counts, found, scale)
 
         made, by = average(counts), average
         if not (self.always or averaging_helps(counts, made, scale, average)):
