@@ -114,7 +114,7 @@ def test_intervals_that_cannot_be_seen_are_said():
     values = np.full(12, 10_000.0)
     small = histogram_chart(Domain(Integers(1, 12)), values, low=values - 18, high=values + 18)
     large = histogram_chart(Domain(Integers(1, 12)), values, low=values - 1800, high=values + 1800)
-    assert "about ± 18 records: too small" in subtitle(small)
+    assert "about ± 18 records: hardly to be seen" in subtitle(small)
     assert "too small" not in subtitle(large)
 
 

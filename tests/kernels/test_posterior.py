@@ -181,3 +181,15 @@ def test_what_is_no_measurement_is_refused(wrong):
         given[wrong] = np.array([1.0, math.nan, 1.0])
     with pytest.raises(UsageError, match="a posterior needs"):
         posterior_totals(tree, starts, *given.values())
+
+
+@pytest.mark.parametrize("deviation", [1e-6, 1.0])
+def test_grids_narrower_than_double_precision_are_never_indexed_by_nan(deviation):
+    tree, starts = trees.pruned_tree(np.arange(3)), np.arange(3)
+    half = 2.0**57 if deviation == 1.0 else 1e12
+    noisy = np.array([2 * half, half, half])
+    _, step = posterior.grids(tree, noisy, np.full(3, deviation))
+    assert (step > 0).all(), "a step of 0 divides 0 by 0"
+    assert np.isfinite(
+        posterior.posterior_totals(tree, starts, noisy, np.full(3, 1.0), np.full(3, deviation))
+    ).all()

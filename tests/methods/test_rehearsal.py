@@ -145,6 +145,25 @@ def test_short_lines_compile_nothing_either(bins, epsilon, workload):
     assert compiled_after_rehearsal(plan) == set()
 
 
+@pytest.mark.parametrize(
+    ("bins", "epsilon", "ranges"),
+    [
+        (31, "0.0128", [(21, 29), (28, 29), (12, 28), (10, 30), (2, 26)]),
+        (56, "0.00563", [(38, 53), (48, 52), (20, 54), (0, 33), (54, 55)]),
+    ],
+)
+def test_few_bins_in_few_groups_compile_nothing_after_the_charge(bins, epsilon, ranges):
+    domain = Domain((Integers(0, bins - 1),))
+    plan = dphist.Plan(bins=domain, epsilon=epsilon, method="dawa3", workload=ranges)
+    forget()
+    plan.prepare()
+    before = compiled()
+    for seed in range(6):
+        held = Counts(np.zeros(bins, np.int64), domain)
+        plan.pipeline.run(Curator.simulated(held, epsilon=plan.budget, seed=seed), plan.queries)
+    assert compiled() - before == set()
+
+
 @pytest.mark.parametrize("workload", ["ranges", "prefixes"])
 @pytest.mark.parametrize("bins", [3000, 9000])
 def test_thousands_of_bins_that_stay_alone_compile_nothing_either(bins, workload):

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dphist
-from dphist.domain import Categories, Domain, Integers, Regular, Variable
+from dphist.domain import Categories, Domain, Instants, Integers, Regular, Variable
 from dphist.domain.groups import Groups
 from dphist.errors import OutputError, PrivacyError, ReleaseFileError, UsageError
 from dphist.kernels.halving import halved, public_key, public_uniforms, whole_numbers
@@ -1416,3 +1416,29 @@ def test_a_wavelet_over_groups_of_a_grid_reads_back(tmp_path):
     made = Pipeline(partition=FixedSize(4), estimate=Privelet(), split=Split(estimate=Fraction(1)))
     release = dphist.from_counts(np.full((8, 8), 5), epsilon=1, method=made)
     assert dphist.load(release.save(tmp_path / "r.json")) == release
+
+
+@pytest.mark.parametrize(
+    ("freq", "right", "wrong"),
+    [
+        ("1w", ["2024-01-01", "2024-01-08"], ["2024", "2024-01"]),
+        ("1h", ["2024-01-01 00:00"], ["2024", "2024-01", "2024-01-01"]),
+        ("1d", ["2024-01-01", "2024-01-02"], ["2024", "2024-01"]),
+        ("1mo", ["2024-01", "2024-02", "2024-01-01"], ["2024"]),
+        ("12mo", ["2024", "2024-01"], []),
+        ("1y", ["2024"], []),
+    ],
+)
+def test_a_bin_of_time_is_not_named_by_a_longer_period(freq, right, wrong):
+    domain = Domain((Instants("2024-01-01", "2026-01-01", freq),))
+    release = dphist.from_counts(np.full(domain.n, 40), bins=domain, epsilon=100)
+    for name in right:
+        assert release.count(name).value == pytest.approx(40, abs=2)
+    for name in wrong:
+        with pytest.raises(
+            UsageError, match=rf"^{name} is a (year|month|day), and a bin lasts 1 .*: ask for"
+        ):
+            release.count(name)
+    if freq != "1w":  # years begin within weeks
+        half = 40 * domain.n / 2
+        assert release.sum("2024", "2025").value == pytest.approx(half, rel=0.02), "as edges they are"

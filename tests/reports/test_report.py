@@ -539,3 +539,38 @@ def test_it_prints_on_a4(folder):
     assert (round(width), round(height)) == (595, 842)
     browse(f"--screenshot={folder / 'r.png'}", "--window-size=1000,1400", (folder / "r.html").as_uri())
     assert (folder / "r.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_tile_has_the_half_width_of_the_intervals_in_the_table(tmp_path):
+    counts = np.random.default_rng(4).integers(0, 900, 60)
+    release = dphist.from_counts(
+        counts, epsilon=0.1, ledger=dphist.Ledger.open(tmp_path / "l.db", create=True)
+    )
+    low, high = release.intervals()
+    page = tmp_path / "page.html"
+    dphist.report([release], page)
+    tile = re.search(
+        r"<b>± ([\d.,]+)</b>records: the 95 % interval of a typical bin", page.read_text("utf-8")
+    )
+    half = float(np.median(high - low)) / 2
+    assert half <= float(tile[1].replace(",", "")) <= half + 1
+
+
+def test_a_report_names_the_prior(tmp_path):
+    ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
+    first = dphist.from_counts([400, 30, 900, 0], epsilon=1, ledger=ledger)
+    path = first.save(tmp_path / "last-year.json")
+    made = {
+        f"the release {first.id} (last-year.json)": {"prior": path},
+        "counts that are declared public": {"prior": [400, 30, 900, 1], "public_prior": True},
+    }
+    how = {"epsilon": 1, "method": "average", "ledger": ledger}
+    for said, given_prior in made.items():
+        release = dphist.from_counts([410, 35, 890, 2], **how, **given_prior)
+        text = " ".join(words.methods(release))
+        assert f"They follow the shape of {said} where the measurement does not contradict it." in text
+    with pytest.warns(UserWarning, match="must be public"):
+        release = dphist.from_counts([410, 35, 8, 2], **how, prior=[4, 3, 8, 1])
+    text = " ".join(words.methods(release))
+    assert "counts that were given as a prior, and are not declared public" in text
+    assert "shape of" not in " ".join(words.methods(first))

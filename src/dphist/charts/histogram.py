@@ -188,14 +188,14 @@ def _lying(layer: Spec, m: int) -> Spec:
 
 
 def _too_small(data: dict[str, Floats], height: Spec, scale: str, tall: float, counted: str) -> str:
-    """Return the intervals in words if they are too small to be seen."""
+    """Return the intervals in words if they can hardly be seen."""
     if "low" not in data or scale == "log" or not np.isfinite(data["low"]).any():
         return ""
     half = float(np.nanmedian(data["high"] - data["low"])) / 2
     bottom, top = height["scale"]["domain"]
     if half * tall / (top - bottom) >= VISIBLE:
         return ""
-    return f"Intervals of about ± {words_of(float(f'{half:.2g}'))} {counted}: too small to be seen here."
+    return f"Intervals of about ± {words_of(float(f'{half:.2g}'))} {counted}: hardly to be seen here."
 
 
 def _table_of(axis: Axis, name: str, values: Floats, ends: dict[str, Floats]) -> Table:

@@ -26,7 +26,6 @@ from dphist.privacy.counts import Counts, SparseCounts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
 from dphist.steps.estimate import AveragedTree, Hats
-from dphist.steps.estimate.averaged_trees import FEW_ALONE
 from dphist.steps.partition import FaintBins
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
@@ -71,8 +70,8 @@ def rehearse(
             _run(pipeline, domain, workload, epsilon, sensitivity, post)
         _remember(key)
     if isinstance(pipeline.estimate, AveragedTree):
-        many = (_averages_over_trees, *((_trees_of_many_bins,) if domain.n >= _MANY else ()))
-        for part in (_trees_over_groups, *(many if domain.n > FEW_ALONE else ())):
+        many = (_trees_of_many_bins,) if domain.n >= _MANY else ()
+        for part in (_trees_over_groups, _averages_over_trees, *many):
             if part not in _rehearsed:
                 with telling(pipeline.name):
                     part()
@@ -104,7 +103,7 @@ def _trees_over_groups() -> None:
 
 
 def _averages_over_trees() -> None:
-    """Average over a tree and over shifted ones, which few bins of a line are not."""
+    """Average over a tree and over shifted ones: short lines are seldom, where their noise does not agree."""
     from dphist.kernels.averaging.contrasts import averaged_by, spread_of
     from dphist.kernels.averaging.pruned import averaged, gathered
     from dphist.kernels.trees import variances

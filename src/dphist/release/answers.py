@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -53,6 +54,7 @@ def bin_named(domain: Domain, label: str | int) -> int:
             raise UsageError(f"{shown(label)} names {last - first:,} bins; ask for their sum.")
         return first
     if isinstance(axis, Instants):
+        _refuse_longer(axis, label)
         if (at := axis.cut(label)) < axis.n:
             return at
         raise UsageError(f"{label} is where the last bin ends; a bin is named by where it begins.")
@@ -65,6 +67,26 @@ def bin_named(domain: Domain, label: str | int) -> int:
     if not axis.low <= number <= axis.high:
         raise UsageError(f"{number} lies outside the domain, which runs from {axis.low} to {axis.high}.")
     return number - axis.low
+
+
+_PERIODS = {  # how it is written, and the units of bins that last as long, or longer
+    "year": (r"\d{4}", ("y",)),
+    "month": (r"\d{4}-\d{2}", ("mo", "y")),
+    "day": (r"\d{4}-\d{2}-\d{2}", ("d", "w", "mo", "y")),
+}
+
+
+def _refuse_longer(axis: Instants, label: object) -> None:
+    """Refuse a year, a month or a day where a bin is shorter: its first bin alone is not meant."""
+    count, unit = re.fullmatch(r"(\d+)(\w+)", axis.freq).groups()  # type: ignore[union-attr]
+    for period, (written, units) in _PERIODS.items():
+        if isinstance(label, str) and re.fullmatch(written, label):
+            if unit in units or (period == "year" and unit == "mo" and int(count) % 12 == 0):
+                return
+            raise UsageError(
+                f"{label} is a {period}, and a bin lasts {count} {unit}: ask for all of it between two "
+                f"edges, or name the bin by where it begins, such as {axis.name(0)!r}."
+            )
 
 
 def shared_bins(domain: Domain) -> str:

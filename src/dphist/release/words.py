@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -238,7 +238,19 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
         "integer": "Beside them stand presentable values, which are whole numbers that are not negative, "
         "with the rounded total; this makes them biased, and they are for reading.",
     }[release.post]
-    return f"{bias} {made} This is post-processing, which costs no epsilon."
+    return f"{bias} {_followed(release)}{made} This is post-processing, which costs no epsilon."
+
+
+def _followed(release: AnyRelease) -> str:
+    """Return which prior the averages followed; nothing without one."""
+    prior = release.provenance.get("prior")
+    if not isinstance(prior, Mapping):
+        return ""
+    of = f"the release {prior['release']}" if prior.get("release") else "counts that are declared public"
+    if "release" not in prior and not prior.get("public"):
+        of = "counts that were given as a prior, and are not declared public"
+    file = f" ({prior['file']})" if prior.get("file") else ""
+    return f"They follow the shape of {of}{file} where the measurement does not contradict it. "
 
 
 def _intervals(release: AnyRelease) -> str:

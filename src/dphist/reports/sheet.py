@@ -303,6 +303,10 @@ def _typical(release: words.AnyRelease, level: float) -> float | None:
         errors = [lowest.error(i) for i in some]
     elif isinstance(release, SparseRelease) and release.listing is not None:
         return release.listing.margin(level)
+    elif isinstance(release, Release):
+        low, high = release.intervals(level=level)
+        widths = (high - low)[np.isfinite(high - low)]
+        return float(np.median(widths)) / 2 if widths.size else None
     else:
         errors = [release.error]
     found = [margins for error in errors if (margins := error.bin_margins(level=level)) is not None]

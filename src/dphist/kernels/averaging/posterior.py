@@ -1,8 +1,9 @@
 """Posterior means of the totals of a small tree whose noise agrees, by the exact law of that noise.
 
 The likelihood. `dphist.privacy.agreeing` draws the noise of all totals together, so that totals T which make
-y of the noisy ones have the likelihood of a product of exp(-|y_v - T_v| / s_v) over all nodes v. Nothing is
-taken to be normal, and no total is negative: what counts where few records are divided among few groups.
+y of the noisy ones have the likelihood of a product of exp(-|y_v - T_v| / s_v) over all nodes v. No total is
+negative, and nothing is taken to be normal, but for how far a grid reaches: what counts where few records are
+divided among few groups.
 
 The prior. Any total of the root is as likely as any other. A node has the part a of its bins in its left
 child, and its total T is divided in one of these ways:
@@ -47,6 +48,7 @@ _NEARBY = 0.5  # how much a node of the next height counts beside one of a heigh
 _CELLS = 128  # of a table of beta laws; their ends are finer towards 0 and 1
 _OCTAVES = 14  # of totals that have tables of their own; in larger ones chance is nothing
 _LEAST = 0.25  # concentration; chance alone would leave none to a total below a record
+_NOTHING = 1e-200  # a likelihood that is none, and the sum of some
 _SMALL = 1e-9  # the narrowest noise, in records: below it counts are known exactly
 
 
@@ -135,7 +137,8 @@ def grids(tree: Tree, noisy: Floats, deviation: Floats) -> tuple[Floats, Floats]
     for q in np.flatnonzero(tree.left)[::-1]:  # not below what its children have at least
         c = tree.left[q]
         high[q] = max(high[q], low[c] + low[c + 1] + _REACH * deviation[q])
-    return low, (high - low) / (POINTS - 1)
+    # Totals of which a double has no digit for the noise are as far apart as doubles are.
+    return low, np.maximum((high - low) / (POINTS - 1), np.spacing(high))
 
 
 @lru_cache(maxsize=256)  # most nodes are halved
@@ -239,7 +242,7 @@ def _rise(
                         before = after
             message[q, j] = found * _factor(noisy[q], scale[q], low[q], total)
             best = max(best, message[q, j])
-        if not best > 0.0:  # nothing of the grid is likely at all
+        if not best > _NOTHING:  # nothing of the grid is likely at all
             best = 1.0
             for j in range(POINTS):
                 message[q, j] = 1.0
@@ -284,7 +287,7 @@ def _fall(
         outside[0, j] = 1.0
     for q in range(left.size):
         whole, moment = _moments(outside, message, low, step, q)
-        if not whole > 0.0:  # nothing that the others allow is likely: what is below the node by itself
+        if not whole > _NOTHING:  # nothing that the others allow is likely: what is below the node by itself
             for j in range(POINTS):
                 outside[q, j] = 1.0
             whole, moment = _moments(outside, message, low, step, q)
@@ -295,7 +298,7 @@ def _fall(
         d, ways, h = c + 1, prior[height[q]], height[q]
         for j in range(POINTS):
             total = low[q] + step[q] * j
-            own = outside[q, j] * _factor(noisy[q], scale[q], low[q], total) / (whole * largest[q])
+            own = outside[q, j] / whole * _factor(noisy[q], scale[q], low[q], total) / largest[q]
             if not own > 0.0:
                 continue
             one, i, x = _spot(message, low, step, c, part[q] * total)

@@ -37,8 +37,9 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 _WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
 _MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
-# Bins of a line up to which its groups, and up to which its bins, have exact posterior means.
-_SHORT_LINE, FEW_ALONE = 256, 64
+# Bins of a line up to which its groups, and up to which bins that stay alone, have posterior means by the law
+# of their noise, if it agrees. Of listed ranges bins alone are measured as groups are.
+_SHORT_LINE, _FEW_ALONE = 256, 64
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class AveragedTree(Step):
 
     Every bin has the mean of what it would be if the bins of this or that node were all alike or empty, each
     weighted by what the noisy totals say of it: less error than least squares where neighbours are alike or
-    empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are.
-    On short lines these are posterior means by the exact law of the noise (`posterior`).
+    empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are,
+    but for ends that are moved to hold a value. On short lines these are posterior means by the exact law of
+    noise that agrees (`posterior`).
     Rectangles of a grid whose cells are not grouped are left as pyramids, or triangles of its sides, measured
     them.
 
@@ -114,7 +116,7 @@ def _over_bins(curator: Curator, groups: Groups, weights: Floats, *, share: Frac
     noisy = agreeing_totals(curator, groups, tree, weights, share=share)
     bins = noisy.values[tree.leaf].astype(np.float64)
     model = TreeTotals(groups, tree.branching, False, noisy.scale, agreeing=True)
-    if groups.order is None and groups.n <= FEW_ALONE:
+    if groups.order is None and groups.n <= _FEW_ALONE:
         return Estimated(posterior(tree, groups, noisy), model, measured=bins)
     error = variances.tree_error(tree, noise_law.variance(noisy.scale))
     values = averaged(gathered(tree, groups.starts, noisy.values, noisy.scale, noise_law.variance))
