@@ -189,7 +189,7 @@ def test_the_odds_are_in_words_and_numbers(folder):
     table = next(t for t in page.tables if t[0][0] == "their belief before")
     assert [text.replace("\xa0", " ") for text in table[0][1:]] == [
         "after this table (ε = 0.5)",
-        "after all 1 charges so far (ε = 0.5)",
+        "after the one charge so far (ε = 0.5)",
         "if the whole budget is spent (ε = 4)",
     ]
     assert table[2] == ["10\xa0in\xa0100", "15.5", "15.5", "85.9"]  # 10 e^4 / (90 + 10 e^4) = 85.85
@@ -211,7 +211,7 @@ def test_several_releases_stand_on_one_page_and_their_charges_add_up(folder):
     page = Read("mixed.html")
     assert "after the table that protects one patient of visits (ε = 0.5)" in page.text.replace("\xa0", " ")
     assert "after the table that protects one record of visits (ε = 0.25)" in page.text.replace("\xa0", " ")
-    assert "so it bounds the loss of none of them" in page.text and "charges so far (" not in page.text
+    assert "so it bounds the loss of none of them" in page.text and "so far (" not in page.text
     assert "A person with k records is protected with k times" in page.text
 
 

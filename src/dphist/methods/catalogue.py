@@ -75,7 +75,8 @@ class Method:
         domains = " and ".join(("lines", "grids")[d - 1] for d in self.dimensions)
         up_to = f", up to {self.most_bins:,} bins" if self.most_bins else ""
         error = "" if self.data_dependent else ", error known beforehand"
-        return ", ".join(self.suits), domains, f"{self.intervals} intervals{error}", f"{self.time}{up_to}"
+        intervals = f"{self.intervals if self.intervals != 'none' else 'no'} intervals{error}"
+        return ", ".join(self.suits), domains, intervals, f"{self.time}{up_to}"
 
     def serves(self, domain: Domain) -> bool:
         """Return whether it can publish histograms over a domain."""

@@ -234,9 +234,8 @@ class Pipeline:
             )
             return alone.with_prior(read)
         if not isinstance(self.estimate, Averaged):
-            raise UsageError(
-                f"the method {self.name} takes no prior: use method='average', or leave prior= out."
-            )
+            taken = f"{self.name} takes {self.choice} for this workload, which" if self.choice else self.name
+            raise UsageError(f"the method {taken} takes no prior: use method='average', or leave prior= out.")
         return dataclasses.replace(self, estimate=dataclasses.replace(self.estimate, prior=read()))
 
     def describe(self, workload: Workload, estimated: Estimated | None = None) -> dict[str, Any]:

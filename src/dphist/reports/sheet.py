@@ -363,7 +363,9 @@ def _losses(releases: Sequence[words.AnyRelease], known: Sequence[Budget]) -> li
             name = f"after the {whose} {person} of {dataset}"
         losses.append(_Loss(name, sum(charges.values(), Fraction(0)), person))
     if len(known) == 1 and not known[0].note:
-        losses.append(_Loss(f"after all {known[0].charges:,} charges so far", known[0].spent))
+        many = known[0].charges
+        so_far = "after the one charge so far" if many == 1 else f"after all {many:,} charges so far"
+        losses.append(_Loss(so_far, known[0].spent))
         if known[0].limit is not None:
             losses.append(_Loss("if the whole budget is spent", known[0].limit))
     return losses
