@@ -44,6 +44,8 @@ def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
 
     Fewer than two pairs show nothing: 1. Pairs that all differ by the same leave no doubt: 0, or 1 if by 0.
     """
+    from dphist.kernels.beta import incomplete_beta
+
     d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     if d.size < 2:
         return 1.0
@@ -52,31 +54,3 @@ def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
         return float(d.mean() == 0)
     t = float(d.mean()) / spread
     return incomplete_beta((d.size - 1) / 2, 0.5, (d.size - 1) / (d.size - 1 + t * t))
-
-
-def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side
-        return 1 - incomplete_beta(b, a, 1 - x)
-    front = math.exp(
-        a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    )
-    tiny = 1e-300
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1), tiny)
-    value = d
-    for m in range(1, 10_000):  # Lentz's method
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1 / _away(1 + term * d, tiny)
-            c = _away(1 + term / c, tiny)
-            value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * value / a
-
-
-def _away(x: float, tiny: float) -> float:
-    return x if abs(x) > tiny else tiny

@@ -35,6 +35,7 @@ import numpy as np
 from dphist.domain.groups import Floats, Ints, frozen
 from dphist.errors import UsageError
 from dphist.kernels import kernel, subkernel
+from dphist.kernels.beta import incomplete_beta
 from dphist.kernels.trees.tree import Nodes, Tree
 
 CONCENTRATIONS = (256.0, 24.0, 4.0, 1.0, 0.35)
@@ -161,31 +162,7 @@ def _beta_law(a: float, b: float, out: Floats) -> None:
     cells = out.size - 1
     for j in range(cells + 1):
         x = j / cells
-        u = 2.0 * x * x if x <= 0.5 else 1.0 - 2.0 * (1.0 - x) * (1.0 - x)
-        out[j] = _beta_below(a, b, u) if u <= (a + 1.0) / (a + b + 2.0) else 1.0 - _beta_below(b, a, 1.0 - u)
-
-
-@subkernel
-def _beta_below(a: float, b: float, u: float) -> float:
-    """Return the probability of at most u, by the continued fraction (DLMF 8.17.22), best for small u."""
-    if u <= 0.0:
-        return 0.0
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(u) + b * math.log1p(-u)
-    )
-    # Lentz's method: the fraction is the product of ratios of two recurrences.
-    c, d = 1.0, 1.0 / (1.0 - (a + b) * u / (a + 1.0))
-    value = d
-    for m in range(1, 200):
-        even = m * (b - m) * u / ((a + 2.0 * m - 1.0) * (a + 2.0 * m))
-        odd = -(a + m) * (a + b + m) * u / ((a + 2.0 * m) * (a + 2.0 * m + 1.0))
-        d, c = 1.0 / (1.0 + even * d), 1.0 + even / c
-        value *= d * c
-        d, c = 1.0 / (1.0 + odd * d), 1.0 + odd / c
-        value *= d * c
-        if abs(d * c - 1.0) < 1e-14:
-            break
-    return front * value / a
+        out[j] = incomplete_beta(a, b, 2.0 * x * x if x <= 0.5 else 1.0 - 2.0 * (1.0 - x) * (1.0 - x))
 
 
 @kernel
