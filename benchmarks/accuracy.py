@@ -65,7 +65,11 @@ PEERS = {
 # Of the former auto: at most so much in the geometric mean, for each kind of queries.
 MEANS = {"points": 0.75, "ranges": 0.8, "prefixes": 0.9, "rectangles": 0.8, "points of grids": 0.75}
 PEER_RUNS = 64  # of a cell: with 16 the geometric mean of all cells was uncertain by 3 %
-CLOSELY = 1.04  # above this over the former auto, a cell gets more runs
+PEER_CLOSELY = 0.95  # above this over the best peer, a cell gets eight times the runs
+CLOSELY = (
+    1.04  # above this over the former auto, a cell gets more runs: of few bins, which take no time, many
+)
+TIMES, TIMES_OF_FEW = 4, 24
 WORST = 1.1  # in any cell, over the former auto, and for points over identity
 ASKED = {
     "points": "points",
@@ -263,6 +267,9 @@ def peers(data: Path | None) -> Iterator[Row]:
         made = make_pipeline("auto", case.domain, queries)
         for epsilon, best in zip(EPSILONS, least, strict=True):
             found = errors(made, case, queries, epsilon, PEER_RUNS)
+            if found.mean() > PEER_CLOSELY * best:
+                more = errors(made, case, queries, epsilon, 7 * PEER_RUNS, PEER_RUNS)
+                found = np.concatenate((found, more))
             over = ratio(mean(found), Figure(best, 0.0))
             ratios[name, epsilon] = over
             yield _cell("peers", case, epsilon, "ranges", found.size, {"auto": mean(found)}, over) | {
@@ -294,7 +301,8 @@ def against_former(data: Path | None) -> Iterator[Row]:
             }
             for epsilon in EPSILONS:
                 runs = runs_for(domain.n, kind)
-                found, runs = compared(pipelines, case, queries, epsilon, runs, closely=CLOSELY)
+                times = TIMES_OF_FEW if domain.n <= 256 else TIMES
+                found, runs = compared(pipelines, case, queries, epsilon, runs, closely=CLOSELY, times=times)
                 at = (f"{case.name}, {case.facts['bins']} bins", epsilon)
                 over[at], plain[at] = (ratio(found["auto"], found[m]) for m in ("former", "identity"))
                 if case.public:
