@@ -57,7 +57,7 @@ def publish(
     ] = None,
     workload: Annotated[
         str,
-        option(PRIVACY, "points (default), ranges, prefixes, rectangles", "NAME"),
+        option(PRIVACY, "points, ranges, prefixes, rectangles", "NAME"),
     ] = "points",
     prior: Annotated[Path | None, option(PRIVACY, "Earlier release or public counts.", "FILE")] = None,
     public_prior: Annotated[
