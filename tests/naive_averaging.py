@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dphist.kernels.averaging import dyadic
+from dphist.kernels.averaging import dyadic, sizes
 from dphist.kernels.averaging.dyadic import LARGEST, LOCAL, MEDIANS, SMALLEST, SPIKE, TAIL, WAYS
 
 
@@ -25,9 +25,47 @@ def places(n, shape, tree):
     return found
 
 
+def law_of_sizes(z):
+    """Return the log density, the mean and the mean square about max(z, 0) of every noisy count's size.
+
+    Integrals of each law's density times that of the noise, step by step; of the far law, which hardly
+    changes over a few noise scales, the moments are those of the noise.
+    """
+
+    def joint(i, mean):
+        at = max(z[i], 0.0)
+        below = np.linspace(-min(at, 60.0), 0.0, 20_001)
+        away = np.concatenate((below, np.linspace(0.0, 60.0, 20_001)[1:]))
+        return away, np.exp(-(at + away) / mean - np.abs(z[i] - at - away)) / mean
+
+    laws = []
+    for i in range(len(z)):
+        at = max(z[i], 0.0)
+        row = [(math.exp(-abs(z[i])), -at, at * at)]
+        for mean in sizes.MEANS:
+            away, density = joint(i, mean)
+            moments = [np.trapezoid(density * away**k, away) for k in (0, 1, 2)]
+            row.append((moments[0], *(m / max(moments[0], 1e-300) for m in moments[1:])))
+        row.append((math.sqrt(sizes.FAR) * z[i] ** -1.5 if z[i] > sizes.FAR else 0.0, 0.0, 2.0))
+        laws.append(row)
+    weights = [1 / len(laws[0])] * len(laws[0])
+    for _ in range(sizes.ROUNDS):
+        taken = [sizes.BEFORE / len(weights)] * len(weights)
+        for row in laws:
+            parts = [w * law[0] for w, law in zip(weights, row, strict=True)]
+            taken = [t + part / sum(parts) for t, part in zip(taken, parts, strict=True)]
+        weights = [t / sum(taken) for t in taken]
+    found = []
+    for row in laws:
+        parts = [w * law[0] for w, law in zip(weights, row, strict=True)]
+        mean, square = (sum(p * law[k] for p, law in zip(parts, row, strict=True)) for k in (1, 2))
+        found.append((math.log(sum(parts)) - sizes.FITTED, mean / sum(parts), square / sum(parts)))
+    return np.array(found).T
+
+
 class Tree:
-    def __init__(self, z, shapes, place, tables, spike):
-        self.spike = spike
+    def __init__(self, z, shapes, place, tables, spike, drawn=None):
+        self.spike, self.drawn = spike, drawn
         self.z, self.shapes, self.place, self.tables = z, shapes, place, tables
         self.bins = sorted(range(len(z)), key=place.__getitem__)
         self.height = (place[self.bins[0]] ^ place[self.bins[-1]]).bit_length()
@@ -147,6 +185,9 @@ class Tree:
             return below[0]
         whole = [sum(b[0] for b in below), *(np.concatenate([b[k] for b in below]) for k in (1, 2))]
         every = [whole, *self.ways(block, height)]
+        if self.drawn is not None:
+            likely, moved, square = self.drawn[:, block]
+            every.append((likely.sum(), moved, square))
         logs = np.array([math.log(odds[height, w]) + way[0] for w, way in enumerate(every)])
         total = np.logaddexp.reduce(logs)
         post = np.exp(logs - total)
@@ -166,11 +207,13 @@ def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
     scales = np.array(dyadic.SCALES)
     moving = int((scales < min(dyadic.MOVED, 1 + dyadic.MOVED_STEPS * scale / step)).sum())
     trust = n / (n + dyadic.FEW)
-    odds = dyadic.first_odds(len(shapes), trust)
+    drawn = None if shape is None or 1 in shape else law_of_sizes(noisy / scale)
+    odds = dyadic.first_odds(len(shapes), trust, by_size=drawn is not None)
     trees = 1 if n == 1 else max(1, min(shifts, dyadic.MANY // n))
     parts = []
     for k in range(trees):
-        tree = Tree(noisy / scale, shapes, places(n, shape, k), dyadic._tables(moving), SPIKE * trust)
+        tables, spike = dyadic._tables(moving), SPIKE * trust
+        tree = Tree(noisy / scale, shapes, places(n, shape, k), tables, spike, drawn)
         for _ in range(dyadic.ROUNDS if k == 0 else 0):
             odds = dyadic.next_odds(tree.average(odds)[3], trust)
         evidence, mean, square, _ = tree.average(odds)

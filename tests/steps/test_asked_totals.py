@@ -179,8 +179,8 @@ def test_halves_count_where_there_may_be_too_many_groups(monkeypatch, k, alone):
         ((256,), "0.12", None, None, 4),
         ((257,), "0.16", None, 250.0, 4),
         ((4096,), "0.16", None, 250.0, 4),
-        ((20, 15), "0.25", 4.0, None, 1),
-        ((32, 32), "0.25", 4.0, None, 1),
+        ((20, 15), "0.25", 1.0, None, 1),
+        ((32, 32), "0.25", 1.0, None, 1),
         ((33, 32), "0.25", None, None, 1),
     ],
 )

@@ -6,7 +6,9 @@ themselves. The ways, for noise of scale 1 and a level l:
 * even: all bins have the level, or all are empty;
 * outliers: most bins have the level, and a few lie anywhere;
 * dispersed: the bins lie about the level, at distances of a Laplace law whose scale is the block's own;
-* with a prior: the same three about a multiple of the prior's counts instead of one level.
+* with a prior: the same three about a multiple of the prior's counts instead of one level;
+* on a grid, drawn: each cell by itself has a count by the law of all cells' counts (`sizes`), whose
+  neighbours do not matter.
 
 The level is the median of the noisy counts, which maximises the likelihood of Laplace noise; its own prior
 is a heavy tail about the level of the block before, mixed with a scale-free law. The evidence of a block is
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 from dphist.domain.groups import Floats, Ints, frozen
 from dphist.kernels import kernel, subkernel
 from dphist.kernels.averaging import GOLDEN
+from dphist.kernels.averaging.sizes import drawn
 
 # Chosen on seven public histograms of 4,096 bins (DPBench) and twelve made-up shapes: see docs/constants.md.
 SPIKE = 0.5  # how likely an even block is empty
@@ -48,7 +51,7 @@ MEDIANS = 32  # larger blocks have their level by one Newton step from their hal
 MANY = 1 << 19  # bins times trees: more bins have fewer trees
 
 WAYS = 3  # even, outliers, dispersed
-SPLIT = 0  # the column of splits among the odds; way k about shape s has column 1 + 3 s + k
+SPLIT = 0  # the column of splits among the odds; way k about shape s has 1 + 3 s + k, drawn bins the last
 _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
 _PLASTIC = (0.7548776662466927, 0.5698402909980532)
@@ -97,12 +100,14 @@ def dyadic_average(
     shapes = _shapes(prior, n)
     tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     trust = n / (n + FEW)
-    log_odds = np.log(np.stack([first_odds(len(shapes), trust)] * lines))
+    sizes = None if shape is None or 1 in shape else _sizes(counts / scale)
+    log_odds = np.log(np.stack([first_odds(len(shapes), trust, by_size=sizes is not None)] * lines))
     weight, best, sharp = np.zeros((lines, 1)), [0.0] * lines, min(1.0, SHARPNESS / n)
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, layout = (_kept if n * lines <= _KEPT else _tree)(n, shape, lines, tree)
         placed = shapes if len(shapes) == 1 else np.ascontiguousarray(shapes[:, order])
-        found = _explain(counts[:, order] / scale, placed, layout, tables, trust)
+        ordered = None if sizes is None else sizes[..., order].reshape(3, -1)
+        found = _explain(counts[:, order] / scale, placed, layout, tables, trust, ordered)
         if tree == 0:
             log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
         evidence, change, changes = _averaged(found, log_odds, tables)
@@ -119,7 +124,7 @@ def dyadic_average(
             moved += change
             square += changes
         weight += part
-    del shapes, placed, change, changes
+    del shapes, placed, sizes, ordered, change, changes
     moved /= weight
     square /= weight
     own = np.maximum(counts, 0.0)
@@ -132,8 +137,9 @@ def dyadic_average(
 class _Explained(NamedTuple):
     """A tree over the bins of each line, and the evidence of every way to explain each of its nodes.
 
-    The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column; that of single bins is
-    in ``leaves``.
+    The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column, and that of drawn bins
+    the last; that of single bins is in ``leaves``. What is said of drawn bins has the rows of `Drawn`, or
+    there is no such way.
     """
 
     lines: int
@@ -147,14 +153,26 @@ class _Explained(NamedTuple):
     scales: NDArray[np.int8]
     leaves: Floats
     evidence: Floats
+    sizes: Floats | None
 
 
-def first_odds(shapes: int, trust: float) -> Floats:
+def first_odds(shapes: int, trust: float, *, by_size: bool = False) -> Floats:
     """Return how often each way is taken before anything is learnt: even blocks and splits mostly."""
-    odds = np.full((_HEIGHT, 1 + WAYS * shapes), 0.05 * trust)
+    odds = np.full((_HEIGHT, 1 + WAYS * shapes + by_size), 0.05 * trust)
     odds[:, SPLIT] = 0.45
-    odds[:, 1::WAYS] = 0.45 / shapes * trust
+    odds[:, _even(odds.shape[1])] = 0.45 / shapes * trust
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+def _even(columns: int) -> slice:
+    """Return which columns of odds are those of even blocks."""
+    return slice(1, 1 + WAYS * ((columns - 1) // WAYS), WAYS)
+
+
+def _sizes(z: Floats) -> Floats:
+    """Return what the law of all counts of a line says of each: the rows of `Drawn`, by line."""
+    made = [drawn(line, line if line.size <= LEARN else line[sampled(line.size)]) for line in z]
+    return np.ascontiguousarray(np.array(made).transpose(1, 0, 2))
 
 
 def log_evidence(noisy: Floats, scale: float, *, shifts: int) -> float:
@@ -184,7 +202,9 @@ def sampled(n: int) -> Ints:
 def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
     """Return some of the bins as one line."""
     bins = sampled(found.z.size)
-    return _explain(found.z[None, bins], found.shapes[:, bins], _layout(np.arange(LEARN), 1), tables, trust)
+    sizes = None if found.sizes is None else found.sizes[:, bins]
+    layout = _layout(np.arange(LEARN), 1)
+    return _explain(found.z[None, bins], found.shapes[:, bins], layout, tables, trust, sizes)
 
 
 def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
@@ -199,7 +219,7 @@ def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
 def next_odds(taken: Floats, trust: float) -> Floats:
     """Return shares of ways from how often they were taken, none of them 0."""
     common = np.zeros(taken.shape[-1], bool)
-    common[SPLIT] = common[1::WAYS] = True
+    common[SPLIT] = common[_even(common.size)] = True
     before = np.where(common, 1.0, 0.1) * trust
     before[SPLIT] = 1.0
     counts = taken + before
@@ -644,6 +664,8 @@ def _downward(
     spread_moved: Floats,
     per_step: Floats,
     widths: Floats,
+    away: Floats,
+    squares: Floats,
     waiting: Ints,
     carried: Floats,
     moved: Floats,
@@ -654,15 +676,17 @@ def _downward(
     A block's part passes to its halves, as moments about the level of whichever node holds it: so numbers far
     larger than the noise lose nothing. The last two arrays are zeros at first. Nodes whose parents are done
     wait in the rows of ``waiting``, with their heights, and ``carried``: a node's chance to be a block or to
-    hold some, and these moments. The last of them is next, so that there are no more than heights.
+    hold some, these moments, and the chance that its bins are drawn, each by itself. The last of them is
+    next, so that there are no more than heights. ``away`` and ``squares`` are the moments of drawn bins; none
+    if there is no such way.
     """
     for root in range(offset[-2], offset[-1] - 1):
         waiting[0, 0], waiting[0, 1], many = root, offset.size - 2, 1
-        carried[0, 0], carried[0, 1], carried[0, 2], carried[0, 3] = 1.0, 0.0, 0.0, 0.0
+        carried[0, 0], carried[0, 1], carried[0, 2], carried[0, 3], carried[0, 4] = 1.0, 0.0, 0.0, 0.0, 0.0
         while many > 0:
             many -= 1
             node, height, own = waiting[many, 0], waiting[many, 1], carried[many]
-            reach, weight, mean, power = own[0], own[1], own[2], own[3]
+            reach, weight, mean, power, alone = own[0], own[1], own[2], own[3], own[4]
             lo, hi = start[node], start[node + 1]
             m, at = hi - lo, levels[0, node]
             inner = node - offset[1]
@@ -676,8 +700,13 @@ def _downward(
             if height == 0:
                 moved[node] += mean
                 square[node] += power
+                if alone > 0:
+                    moved[node] += alone * away[node]
+                    square[node] += alone * squares[node]
                 continue
-            for way in range(2, post.shape[0]):
+            if away.size > 0:
+                alone += reach * post[post.shape[0] - 1, inner]
+            for way in range(2, 1 + WAYS * shapes.shape[0]):
                 part = reach * post[way, inner]
                 if part > _SMALL:
                     shape = (way - 1) // WAYS
@@ -693,6 +722,7 @@ def _downward(
                 row[1] = weight
                 row[2] = mean + weight * gap if weight > 0 else 0.0
                 row[3] = power + gap * (2 * mean + weight * gap) if weight > 0 else 0.0
+                row[4] = alone
 
 
 @subkernel
@@ -731,14 +761,20 @@ def _add(
 
 
 def _explain(
-    z: Floats, shapes: Floats, layout: tuple[Ints, Places, Places], tables: Tables, trust: float
+    z: Floats,
+    shapes: Floats,
+    layout: tuple[Ints, Places, Places],
+    tables: Tables,
+    trust: float,
+    sizes: Floats | None = None,
 ) -> _Explained:
     """Return a tree over the bins of each line, and the evidence of every way to explain its nodes."""
     lines, (offset, start, first) = len(z), layout
     z, shapes = z.ravel(), np.tile(shapes, lines) if lines > 1 else shapes
     nodes, many = int(offset[-1]), shapes.shape[0]
     levels, empty, unused = np.zeros((many, nodes)), np.zeros(nodes), np.zeros(nodes if many > 1 else 0)
-    scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((1 + WAYS * many, nodes - int(offset[1])))
+    ways = 1 + WAYS * many + (sizes is not None)
+    scales, evidence = np.zeros((many, nodes), np.int8), np.zeros((ways, nodes - int(offset[1])))
     leaves, spare = np.empty(z.size), np.empty((2, MEDIANS))
     size = evidence[SPLIT] if evidence.shape[1] >= z.size else np.empty(z.size)  # nobody reads that row yet
     for s in range(many):
@@ -758,7 +794,9 @@ def _explain(
             tables.until, 0.0 if s else SPIKE * trust, lines, size, leaves[: 0 if s else z.size],
             evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], away,
         )  # fmt: skip
-    return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence)
+    if sizes is not None:
+        evidence[-1] = _added(sizes[0], layout)[offset[1] :]
+    return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence, sizes)
 
 
 def _added(x: Floats, layout: tuple[Ints, Places, Places]) -> Floats:
@@ -786,9 +824,10 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list
     total, post, height = _weighed(found, log_odds), found.evidence, found.offset.size
     moved, square = found.leaves, np.zeros(found.z.size)
     moved[:] = 0.0
+    away, squares = (np.empty(0), np.empty(0)) if found.sizes is None else found.sizes[1:]
     _downward(
         found.z, found.shapes, found.offset, found.start, found.first, found.levels, found.empty,
-        found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales,
-        np.empty((height, 2), np.int64), np.empty((height, 4)), moved, square,
+        found.scales, post, tables.far_moved, tables.spread_moved, tables.per_step, tables.scales, away,
+        squares, np.empty((height, 2), np.int64), np.empty((height, 5)), moved, square,
     )  # fmt: skip
     return total, moved.reshape(found.lines, -1), square.reshape(found.lines, -1)
