@@ -27,6 +27,11 @@ def parts(made):
     return [part.share / SHARES["share"] for part in made.spent]
 
 
+def ask_and_say_no(self, made, share):
+    private._above(made, 1, share)
+    return False
+
+
 @pytest.mark.parametrize(
     ("found", "twice"), [(116.0, False), (114.0, True), (99.0, True), (20.0, True), (-500.0, True)]
 )
@@ -90,9 +95,10 @@ class TestScarce:
         assert given[0]["blocks"] == blocks and groups.k == k
 
 
-def test_what_the_total_of_few_cells_leaves_is_all_for_the_groups():
+def test_what_a_question_of_few_cells_leaves_is_all_for_the_groups(monkeypatch):
+    monkeypatch.setattr(partition.Splits, "_stand_out", ask_and_say_no)
     made = curator(np.zeros(100, dtype=np.int64))
-    partition.Splits(most=4.0)(made, None, None, **SHARES)
+    partition.Splits(level=1.5)(made, None, None, **SHARES)
     rest = Fraction(13, 15)
     assert parts(made) == [Fraction(2, 15), rest / 15, rest * 14 / 15] and sum(parts(made)) == 1
 
@@ -160,7 +166,7 @@ def test_what_counts_as_rough_is_more_where_blocks_are_few(monkeypatch, n, scale
 @pytest.mark.parametrize(("epsilon", "asks"), [("99", True), ("100", True), ("101", False)])
 def test_nothing_is_asked_where_the_noise_of_the_share_is_far_below_a_record(epsilon, asks):
     made = curator(np.zeros(100, dtype=np.int64), epsilon=epsilon)  # 16 / 0.16 is 100
-    groups = partition.Splits(most=100.0, blocks=5)(made, None, None, **SHARES)
+    groups = partition.Splits(level=100.0, blocks=5)(made, None, None, **SHARES)
     assert bool(made.spent) == asks and groups.are_singletons == (not asks)
 
 
@@ -173,21 +179,21 @@ def test_halves_count_where_there_may_be_too_many_groups(monkeypatch, k, alone):
 
 
 @pytest.mark.parametrize(
-    ("shape", "share", "most", "scarce", "blocks"),
+    ("shape", "share", "level", "scarce", "blocks"),
     [
         ((17,), "0.12", None, None, 4),
         ((256,), "0.12", None, None, 4),
         ((257,), "0.16", None, 250.0, 4),
         ((4096,), "0.16", None, 250.0, 4),
-        ((20, 15), "0.25", 1.0, None, 1),
-        ((32, 32), "0.25", 1.0, None, 1),
+        ((20, 15), "0.25", 1.5, None, 1),
+        ((32, 32), "0.25", 1.5, None, 1),
         ((33, 32), "0.25", None, None, 1),
     ],
 )
-def test_lines_and_grids_are_asked_what_is_documented(shape, share, most, scarce, blocks):
+def test_lines_and_grids_are_asked_what_is_documented(shape, share, level, scarce, blocks):
     made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
     assert made.split.partition == Fraction(share) and made.split.estimate == 1 - Fraction(share)
-    assert (made.partition.most, made.partition.scarce) == (most, scarce)
+    assert (made.partition.level, made.partition.scarce) == (level, scarce)
     assert made.partition.blocks == blocks
     assert made.partition.halved == (len(shape) == 2 or shape[0] > 256)
 
@@ -204,3 +210,40 @@ def test_made_up_counts_take_every_way_that_a_total_can_lead_to(epsilon):
         ways.append((any("choice" in part.purpose for part in held.spent), groups.are_singletons))
     # Few records; many, grouped; many, alone.
     assert ways == [(False, False), (True, False), (True, True)]
+
+
+class TestWhetherBinsStandOut:
+    @pytest.mark.parametrize("sensitivity", [1, 3])
+    @pytest.mark.parametrize(
+        ("each", "holding", "alone"),
+        [(3.5, 1, True), (2.8, 1, False), (4, 10, True), (1, 10, False), (60, 50, True), (0, 1, False)],
+    )
+    def test_they_do_if_most_records_lie_above_a_level_of_noise_scales(
+        self, each, holding, alone, sensitivity
+    ):
+        """One bin in so many holds so many noise scales; above the level of 1.5 lie each - 1.5 of them."""
+        scale = 100 * sensitivity
+        x = np.where(np.arange(10_000) % holding == 0, round(each * scale), 0)
+        made = curator(x, epsilon="0.01", sensitivity=sensitivity)
+        groups = partition.Splits(level=1.5)(made, None, None, **SHARES)
+        assert (len(made.spent) == 1) == alone  # nothing else is asked
+        assert groups.are_singletons or not alone
+        above = float((np.maximum(x - 1.5 * scale, 0) - np.minimum(x, 1.5 * scale)).sum())
+        assert (above >= 0.1 * x.size * scale) == alone
+
+    def test_the_bar_is_a_tenth_of_a_noise_scale_for_each_bin(self, monkeypatch):
+        made = curator(np.zeros(1_000, dtype=np.int64), epsilon="0.01", sensitivity=2)
+        for found, alone in ((0.099, False), (0.101, True)):
+            answer = (found * 1_000 * 200.0, 1e-3)
+            monkeypatch.setattr(private, "_above", lambda *_, answer=answer: answer)
+            assert partition.Splits(level=1.5)._stand_out(made, Fraction("0.01")) == alone
+
+    @pytest.mark.parametrize(("epsilon", "level"), [("0.01", 150), ("1", 1), ("20", 1)])
+    def test_the_level_is_a_number_of_records_that_adds_up(self, monkeypatch, epsilon, level):
+        asked = []
+        above = lambda _, level, share: asked.append((level, share)) or (0.0, 1.0)  # noqa: E731
+        monkeypatch.setattr(private, "_above", above)
+        made = curator(np.zeros(40, dtype=np.int64), epsilon=epsilon)
+        for given in (1.5, 1e30):
+            partition.Splits(level=given)._stand_out(made, Fraction("0.02"))
+        assert asked == [(level, Fraction("0.02")), (2**60 // 40, Fraction("0.02"))]

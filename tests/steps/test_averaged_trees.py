@@ -163,7 +163,7 @@ class TestAverages:
         groups, found, _ = values(np.zeros((48, 40), dtype=np.int64), spec="rectangles:50")
         assert not groups.are_singletons and isinstance(found.error, TreeTotals), "groups that were paid for"
 
-    def test_the_cells_of_small_grids_have_noise_each_if_there_are_many_records(self):
+    def test_the_cells_of_small_grids_have_noise_each_if_they_stand_out(self):
         x = np.random.default_rng(4).integers(0, 60, (20, 15))
         groups, found, made = values(x, spec="rectangles:50")
         assert groups.are_singletons and isinstance(found.by, estimate.Averaged)
@@ -177,7 +177,7 @@ class TestAverages:
         assert not groups.are_singletons and found.by is None
         for shape, flat in (((4, 4), True), ((32, 32), True), ((32, 33), False), ((1024, 1), True)):
             made = make_pipeline("dawa3", Domain(tuple(Integers(0, n - 1) for n in shape)))
-            assert made.estimate.flat == flat == (getattr(made.partition, "most", 4.0) is not None)
+            assert made.estimate.flat == flat == (getattr(made.partition, "level", 1.5) is not None)
         assert not make_pipeline("dawa3", Domain((Integers(0, 99),))).estimate.flat
 
     def test_few_bins_are_not_grouped(self):
@@ -212,23 +212,14 @@ class TestAverages:
 SHARES = {"share": Fraction("0.12"), "later": Fraction("0.88")}
 
 
-class TestTotalsDecide:
-    def test_the_line_between_few_and_many_is_a_number_of_noise_scales(self):
-        # At epsilon 1 the question's noise has a scale of 50, far below the distance from the line.
-        for records, alone in ((3_000, False), (5_000, True)):
-            x = np.full(1_000, records // 1_000)
-            made = partition.Splits(most=4.0)(curator(x), None, None, **SHARES)
-            assert made.are_singletons == alone
-            one = partition.Splits(most=4.0)(curator(x, epsilon="0.001"), None, None, **SHARES)
-            assert not one.are_singletons
-
+class TestWhetherBinsStandOut:
     def test_an_order_is_kept_by_single_bins(self):
         order = np.arange(40)[::-1].copy()
-        made = partition.Splits(most=4.0)(curator(np.full(40, 10**6)), None, order, **SHARES)
+        made = partition.Splits(level=1.5)(curator(np.full(40, 10**6)), None, order, **SHARES)
         assert made.are_singletons and np.array_equal(made.order, order)
 
     @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
-    @pytest.mark.parametrize("name", ["most", "scarce"])
+    @pytest.mark.parametrize("name", ["level", "scarce"])
     def test_a_bound_that_is_none_is_refused(self, name, value):
         with pytest.raises(UsageError, match=f"{name} is a number of noise scales"):
             partition.Splits(**{name: value})

@@ -240,7 +240,7 @@ def _dawa3(domain: Domain) -> Pipeline:
         partition=partition.Splits(
             halved=grid or not few,
             sides=grid and not few and domain.shape[1] > 1,
-            most=1.0 if few and grid else None,
+            level=1.5 if few and grid else None,
             scarce=None if grid or few else 250.0,
             blocks=1 if grid else 4,
             slight=slight,

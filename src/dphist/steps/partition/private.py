@@ -20,6 +20,7 @@ from dphist.privacy.curator import Curator
 from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step, checked_scale
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
+_ABOVE = 0.1  # noise scales for each bin: bins stand out if so many more records lie above a level than below
 _SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
 
 
@@ -87,9 +88,10 @@ class Splits(Step):
         sides: whether cells of a grid that are not grouped will be measured by pyramids over them, or by
             triangles over its sides. The larger the grid, the less error these have, and the less rough it
             need be to group none.
-        most: records for each bin, in scales of noise that the whole budget pays, up to which bins are
-            grouped: two fifteenths of the share first measure the total. None asks for no total.
-        scarce: records in all, in the same scales, up to which 50 64ths of the share are for the groups, and
+        level: in scales of noise that the whole budget pays. Two fifteenths of the share first ask whether
+            most records lie above it, bin by bin, as `FaintBins` does: then every bin is its own group, for
+            each stands out from the noise, or few do from many that are empty. None does not ask.
+        scarce: records in all, in such scales, up to which 50 64ths of the share are for the groups, and
             none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
             share first measures the total, and six more do where that left doubts. None asks for no total,
             and the whole share is for the groups.
@@ -109,14 +111,14 @@ class Splits(Step):
     fanout: int = 4
     halved: bool = False
     sides: bool = False
-    most: float | None = None
+    level: float | None = None
     scarce: float | None = None
     blocks: int = 1
     slight: float = 0.0
 
     def __post_init__(self) -> None:
         checked_trees(self.fanout, self.blocks)
-        for name in ("most", "scarce"):
+        for name in ("level", "scarce"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} is a number of noise scales above 0, not {value!r}.")
@@ -131,9 +133,8 @@ class Splits(Step):
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
         if curator.scale(share) < 1 / 16 or curator.scale(Fraction(1)) < self.slight:
             return alone
-        if self.most is not None:
-            total, _ = _total(curator, share * 2 / 15)
-            if total >= self.most * n * curator.scale(Fraction(1)):
+        if self.level is not None and not _cannot_ask(curator, share * 2 / 15):
+            if self._stand_out(curator, share * 2 / 15):
                 return alone
             share = share * 13 / 15
         if self.scarce is not None:
@@ -154,6 +155,13 @@ class Splits(Step):
         )
         groups = _halved(groups) if self.halved else groups
         return alone if (self.halved or several) and groups.k > _FEW * n else groups
+
+    def _stand_out(self, curator: Curator, share: Fraction) -> bool:
+        """Ask whether most records lie in bins that stand out."""
+        n, scale = curator.domain.n, curator.scale(Fraction(1))
+        level = max(min(int((self.level or 0.0) * scale), (1 << 60) // n), 1)
+        found, _ = _above(curator, level, share)
+        return found >= _ABOVE * n * scale
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to 7 64ths of the share."""
