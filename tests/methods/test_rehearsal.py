@@ -30,7 +30,7 @@ from dphist.kernels.trees import tree as trees
 from dphist.kernels.trees.hats import fitted_hats
 from dphist.kernels.trees.tree import make_tree
 from dphist.methods import catalogue, rehearsal
-from dphist.methods.catalogue import CATALOGUE
+from dphist.methods.catalogue import CATALOGUE, make_pipeline
 from dphist.methods.pipeline import Pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
@@ -469,3 +469,43 @@ def test_a_tree_over_groups_is_rehearsed_with_every_kind_of_ranges_and_both_kind
         noisy = estimate.trees.tree_totals(made, groups, tree, weights, share=half)
         estimate.trees.fitted_tree(groups, tree, noisy, pruned=True)
     assert compiled() - before == set()
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.3", "2"])
+@pytest.mark.parametrize(
+    ("method", "shape", "workload"),
+    [("average2", (500,), "points"), ("dawa3", (20, 25), "rectangles:20"), ("dawa3", (6, 40), "points")],
+)
+def test_bins_that_a_question_may_leave_alone_are_grouped_and_left_alone_before_the_charge(
+    monkeypatch, method, shape, workload, epsilon
+):
+    """Of the few bins of a rehearsal chance decides whether they stand out: it takes both ways anyhow."""
+    found, values = set(), Pipeline.values
+
+    def watched(self, curator, queries):
+        groups, estimated = values(self, curator, queries)
+        found.add(groups.are_singletons)
+        return groups, estimated
+
+    monkeypatch.setattr(Pipeline, "values", watched)
+    rehearsal._rehearsed.clear()
+    domain = Domain(tuple(Integers(0, n - 1) for n in shape))
+    queries = make_workload(workload, domain)
+    rehearsal.rehearse(make_pipeline(method, domain, queries), domain, queries, epsilon=Fraction(epsilon))
+    assert found == {True, False}
+
+
+@pytest.mark.parametrize("epsilon", ["0.02", "1"])
+def test_few_cells_of_any_kind_compile_nothing_after_the_charge(epsilon):
+    forget()
+    domain = Domain((Integers(0, 19), Integers(0, 24)))
+    queries = make_workload("rectangles:20", domain)
+    made = make_pipeline("auto", domain, queries)
+    rehearsal.rehearse(made, domain, queries, epsilon=Fraction(epsilon))
+    before, height = compiled(), round(60 / float(epsilon))
+    cells = np.arange(500)
+    for x in (cells * 0, cells // 100 * height, cells * 7919 % 13 * height, (cells % 31 == 0) * height):
+        for seed in range(3):
+            curator = Curator.simulated(Counts(x, domain), epsilon=Fraction(epsilon), seed=seed)
+            made.run(curator, queries).intervals()
+    assert compiled() == before

@@ -26,7 +26,8 @@ from dphist.privacy.counts import Counts, SparseCounts
 from dphist.privacy.curator import Curator
 from dphist.release import Post
 from dphist.steps.estimate import AveragedTree, Hats
-from dphist.steps.partition import FaintBins
+from dphist.steps.partition import FaintBins, Splits
+from dphist.steps.protocols import Partitioner
 
 _LINE, _SIDE = 48, 8  # bins of a made-up line, and along either axis of a made-up grid
 _MANY = (1 << 11) + 1  # of a tree that has more nodes than are looked up the short way
@@ -46,8 +47,9 @@ def rehearse(
     post: Post = "none",
 ) -> None:
     """Run a mechanism on made-up counts, once in a process, and raise what the release would raise."""
-    if isinstance(pipeline.partition, FaintBins):  # a few bins are too few to be found faint
-        grouping = replace(pipeline, partition=pipeline.partition.then)
+    then = _after_its_question(pipeline.partition)
+    if then is not None:
+        grouping = replace(pipeline, partition=then)
         rehearse(grouping, domain, workload, epsilon=epsilon, sensitivity=sensitivity, post=post)
     usual = (_LINE,) if len(domain.axes) == 1 else (_SIDE, _SIDE)
     # Few bins take shortcuts that more do not take, and the other way round.
@@ -76,6 +78,15 @@ def rehearse(
                 with telling(pipeline.name):
                     part()
                 _remember(part)
+
+
+def _after_its_question(partition: Partitioner) -> Partitioner | None:
+    """Return what groups bins if they are not found to stay alone: of a few bins chance decides that."""
+    if isinstance(partition, FaintBins):
+        return partition.then
+    if isinstance(partition, Splits) and partition.level is not None:
+        return replace(partition, level=None)
+    return None
 
 
 def _trees_over_groups() -> None:
