@@ -34,7 +34,7 @@ def test_one_pass_and_what_is_learnt_of_it_equal_their_twin(starts, total):
     made, twin = posterior._Posterior(*given), Twin(*given)
     prior = np.tile(FIRST, (made.heights, 1)) * draw.uniform(0.5, 2, (made.heights, FIRST.size))
     prior /= prior.sum(axis=1, keepdims=True)
-    mean, counted, uneven, _ = made.passed(prior)
+    mean, counted, uneven = made.passed(prior)
     wanted, wanted_counted, cells = twin.passed(prior)
     tiny = 1e-9 * (1 + abs(given[2]).max())
     assert mean == pytest.approx(wanted, rel=1e-7, abs=tiny)

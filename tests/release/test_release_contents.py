@@ -49,7 +49,7 @@ _SETTINGS = [
     "halved",
     "least",
     "levels",
-    "most",
+    "level",
     "one_sided",
     "passes",
     "penalty",

@@ -59,7 +59,7 @@ class Instants:
     tz: str | None = None
 
     def __post_init__(self) -> None:
-        self._step  # noqa: B018 - a wrong freq and a wrong zone are refused here
+        self.step  # noqa: B018 - a wrong freq and a wrong zone are refused here
         self._zone  # noqa: B018
         for name in ("start", "stop"):
             wall = self._wall(getattr(self, name), name)
@@ -83,7 +83,7 @@ class Instants:
                     f"{MAX_BINS:,} bins."
                 )
             return
-        count, unit = self._step
+        count, unit = self.step
         seconds = count * (_SECONDS.get(unit) or 28 * 86_400)
         check_size((last - first) // (seconds * 10**6))
 
@@ -92,7 +92,7 @@ class Instants:
         """The start, the end and a step in microseconds since 1970, where the bins are too fine or too many
         for a list of edges; else None.
         """
-        count, unit = self._step
+        count, unit = self.step
         if unit not in _ELAPSED:
             return None
         first, end = (_epoch(self._wall(text, "")) for text in (self.start, self.stop))
@@ -116,7 +116,7 @@ class Instants:
             first, end, step = self.ticks
             return frozen(np.append(np.arange(first, end, step), end) / 1e6)
         start, stop = (_epoch(self._wall(text, "")) // 10**6 for text in (self.start, self.stop))
-        count, unit = self._step
+        count, unit = self.step
         if unit in ("s", "min", "h"):
             inner: list[float] | NDArray[np.int64] = np.arange(start, stop, count * _SECONDS[unit])
         else:
@@ -212,7 +212,8 @@ class Instants:
         return self._name(self._tick(bin))
 
     @cached_property
-    def _step(self) -> tuple[int, str]:
+    def step(self) -> tuple[int, str]:
+        """How long a bin lasts: a number, and one of `UNITS`."""
         found = (
             re.fullmatch(rf"([1-9]\d{{0,8}})({'|'.join(UNITS)})", self.freq)
             if isinstance(self.freq, str)
@@ -239,7 +240,7 @@ class Instants:
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime) or value != value:  # NaT is not itself
             raise UsageError(f"{name} must be a date or time such as '2024-01-31', not {shown(value)}.")
-        is_fine = self._step[1] in ("us", "ms")
+        is_fine = self.step[1] in ("us", "ms")
         if getattr(value, "nanosecond", 0) or (value.microsecond and not is_fine):
             raise UsageError(f"{name} must be a whole {'micro' if is_fine else ''}second, not {value!s}.")
         if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
@@ -273,7 +274,7 @@ class Instants:
     @property
     def is_cut_short(self) -> bool:
         """Whether the last step is shorter than the others, since ``stop`` comes before its end."""
-        count, unit = self._step
+        count, unit = self.step
         if self.ticks is not None:
             first, last, step = self.ticks
             return (last - first) % step > 0
@@ -287,7 +288,7 @@ class Instants:
 
     def every(self, times: int) -> Instants:
         """Return the axis with steps ``times`` times as long."""
-        count, unit = self._step
+        count, unit = self.step
         return Instants(self.start, self.stop, f"{count * times}{unit}", self.tz)
 
     def moment(self, seconds: float) -> str:
@@ -316,7 +317,7 @@ class Instants:
         walls = [self._clock(at) for at in micros]
         if self.tz in (None, "UTC"):
             walls = [wall.replace(tzinfo=None) for wall in walls]
-        if self._step[1] in ("d", "w", "mo", "y") and all(wall.time() == time() for wall in walls):
+        if self.step[1] in ("d", "w", "mo", "y") and all(wall.time() == time() for wall in walls):
             return [wall.date().isoformat() for wall in walls]
         if any(wall.microsecond for wall in walls):
             return [wall.isoformat(" ", _fraction(walls)) for wall in walls]
@@ -329,7 +330,7 @@ class Instants:
 
     def _name(self, at: int) -> str:
         wall = self._clock(at)
-        _, unit = self._step
+        _, unit = self.step
         if unit in _ELAPSED or not self.start.endswith("T00:00:00"):
             shown = wall if self.tz not in (None, "UTC") else wall.replace(tzinfo=None)
             if unit == "us" or wall.microsecond:

@@ -78,10 +78,10 @@ _PERIODS = {  # how it is written, and the units of bins that last as long, or l
 
 def _refuse_longer(axis: Instants, label: object) -> None:
     """Refuse a year, a month or a day where a bin is shorter: its first bin alone is not meant."""
-    count, unit = re.fullmatch(r"(\d+)(\w+)", axis.freq).groups()  # type: ignore[union-attr]
+    count, unit = axis.step
     for period, (written, units) in _PERIODS.items():
         if isinstance(label, str) and re.fullmatch(written, label):
-            if unit in units or (period == "year" and unit == "mo" and int(count) % 12 == 0):
+            if unit in units or (period == "year" and unit == "mo" and count % 12 == 0):
                 return
             raise UsageError(
                 f"{label} is a {period}, and a bin lasts {count} {unit}: ask for all of it between two "

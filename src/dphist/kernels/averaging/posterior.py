@@ -92,16 +92,15 @@ class _Posterior:
         """Return the posterior means of the groups' totals, with what is learnt in a few rounds."""
         prior = np.tile(_FIRST, (self.heights, 1))
         for _ in range(_ROUNDS):
-            _, counted, uneven, _ = self.passed(prior)
-            prior = self._learnt(prior, counted, uneven)
+            prior = self._learnt(prior, *self.passed(prior)[1:])
         return self.passed(prior)[0][self.tree.leaf]
 
-    def passed(self, prior: Floats) -> tuple[Floats, Floats, Floats, float]:
+    def passed(self, prior: Floats) -> tuple[Floats, Floats, Floats]:
         """Pass once from the leaves up and down again.
 
         Returns:
             The posterior mean of every node's total; how many nodes of each height are alike, and how many
-            have an empty child; how many are uneven, by the cells of their parts; the log evidence.
+            have an empty child; how many are uneven, by the cells of their parts.
         """
         tree, shape = self.tree, (self.tree.size, POINTS)
         laws = np.einsum("hc,pocx->hpox", prior[:, _UNEVEN:], self.laws)
@@ -114,11 +113,11 @@ class _Posterior:
             self.scale,
         )
         known = (*given, self.low, self.step, prior, laws, np.empty(shape), np.empty(tree.size))
-        evidence = _rise(*known)
+        _rise(*known)
         mean, counted = np.empty(tree.size), np.zeros((self.heights, _UNEVEN))
         uneven = np.zeros((*laws.shape[:3], _CELLS))
         _fall(*known, np.zeros(shape), mean, counted, uneven)
-        return mean, counted, uneven, evidence
+        return mean, counted, uneven
 
     def _learnt(self, prior: Floats, counted: Floats, uneven: Floats) -> Floats:
         """Return the prior of the next round: each height's ways, and fewer of those near it."""
@@ -179,8 +178,8 @@ def _rise(
     laws: Floats,
     message: Floats,
     largest: Floats,
-) -> float:
-    """Write m of every node over its largest value, and that; return the log evidence, up to a constant.
+) -> None:
+    """Write m of every node over its largest value, and that.
 
     Args:
         part: of the bins that the left child has.
@@ -188,7 +187,6 @@ def _rise(
         laws: the distribution functions of the left child's part of a total where it is uneven, times the
             probability that it is: [height, part, octave of the total, cell's end].
     """
-    evidence = 0.0
     for q in range(left.size - 1, -1, -1):
         best, c, ways = 0.0, left[q], prior[height[q]]
         for j in range(POINTS):
@@ -226,11 +224,6 @@ def _rise(
         for j in range(POINTS):
             message[q, j] /= best
         largest[q] = best
-        evidence += math.log(best)
-    whole = 0.0
-    for j in range(POINTS):
-        whole += message[0, j]
-    return evidence + math.log(whole)
 
 
 @kernel
