@@ -5,10 +5,11 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dphist as package
-from dphist.domain import Instants, Regular
+from dphist.domain import Domain, Instants, Regular
 from shell import dphist
 
 
@@ -137,3 +138,21 @@ def test_a_change_needs_both_intervals_and_one_level():
     assert change(known, known).level == 0.95 and change(known, unknown).low is None
     with pytest.raises(UsageError, match="one level"):
         change(known, package.Estimate(5.0, 3.0, 7.0, 0.95, ""))
+
+
+@pytest.mark.parametrize(
+    ("bins", "part", "counts"),
+    [
+        ([package.Integers(20, 29)], ["22", "25"], "22 to 24"),
+        ([package.Integers(-3, 6)], ["-2", "7.0"], "-2 to 6"),
+        ([package.Integers(0, 4), package.Integers(5, 6)], ["0", "2", "5", "7"], "0 to 1 by 5 to 6"),
+        ([Regular(lo=0, hi=4, bins=10)], ["0", "2"], None),
+        ([package.Integers(20, 29)], ["22"], None),
+    ],
+)
+def test_which_integers_lie_between_two_edges_is_said(here, bins, part, counts):
+    """The upper edge is not among them, as with all bins; who asks from 22 to 25 may think it is."""
+    domain = Domain(tuple(bins))
+    package.from_counts(np.full(domain.shape, 50), bins=domain, epsilon=1).save("r.json")
+    said = dphist("query", "r.json", "--", *part).stderr
+    assert (f"this counts {counts}, both included" in said) if counts else "both included" not in said

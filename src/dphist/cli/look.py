@@ -106,7 +106,9 @@ def query(
             show(f"changed by {changed}")
         empty = nothing_else([answer.low], [answer.high])
         most = _of_most(asked, level) if answer.low is not None and not joint else ""
-        for words in filter(None, (empty, most, accuracy, shared_bins(asked.domain))):
+        for words in filter(
+            None, (_ends_in(asked.domain, part), empty, most, accuracy, shared_bins(asked.domain))
+        ):
             say(f"note: {words}")
         if loaded.bounding and answer.low is not None:  # else the answer says it with why it has no interval
             say(f"note: {loaded.bounding}")
@@ -119,6 +121,16 @@ def query(
     if changed is not None:
         more["change"] = {"value": changed.value, "low": changed.low, "high": changed.high}
     show(json.dumps(ends | more))
+
+
+def _ends_in(domain: Domain, part: list[str]) -> str:
+    """Return which integers lie between the edges of a part, for the upper one is not among them."""
+    axes = domain.axes
+    if len(part) != 2 * len(axes) or not all(isinstance(axis, Integers) for axis in axes):
+        return ""
+    ends = [int(_number(axes[0], text, "an end")) for text in part]
+    runs = (f"{lo} to {hi - 1}" for lo, hi in zip(ends[::2], ends[1::2], strict=True))
+    return f"this counts {' by '.join(runs)}, both included"
 
 
 def _of_most(asked: Any, level: float) -> str:
