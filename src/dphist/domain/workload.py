@@ -425,8 +425,12 @@ def _set(workload: Workload, **derived: object) -> None:
 def _shape(over: object, axes: int | None = None) -> tuple[int, ...]:
     shape = tuple(as_int(v, "a number of bins") for v in (over if isinstance(over, Sequence) else [over]))
     if len(shape) not in ((1, 2) if axes is None else (axes,)):
+        take = {1: "ranges, prefixes or points", 2: "rectangles or points"}.get(
+            len(shape), "bins of one or two"
+        )
         raise UsageError(
-            f"ranges need a domain of one axis and rectangles a grid of two, not {shape}: name the other."
+            f"ranges and prefixes need bins of one axis and rectangles a grid of two. These bins, {shape}, "
+            f"have {len(shape)}: take {take}."
         )
     if min(shape) < 1 or math.prod(shape) > MOST_BINS:
         raise UsageError(f"a workload is over 1 to {MOST_BINS} bins, not {shape}.")

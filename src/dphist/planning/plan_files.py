@@ -116,7 +116,7 @@ column = "age"              # or an SQL expression
 integers = [0, 120]         # bins come from public knowledge, never from the data
 # max_contributions = 3     # records counted per person, in this histogram
 # method = "dawa"           # see: dphist methods
-# workload = "ranges"       # what matters: points, ranges, prefixes
+# workload = "ranges"       # what matters: points, ranges, prefixes; of a grid rectangles
 # where = "age >= 18"
 # prior = "last-year.json"  # an earlier release of the same bins, with method = "average"
 
