@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import naive_averaging as naive
-from dphist.kernels.averaging import sizes
+from dphist.kernels.averaging import dyadic, sizes
 from dphist.kernels.averaging.dyadic import dyadic_average
 from dphist.kernels.averaging.sizes import drawn
 
@@ -84,10 +84,64 @@ def test_a_line_has_no_such_law():
 
 
 def test_the_law_of_very_many_cells_is_learnt_from_some(monkeypatch):
-    from dphist.kernels.averaging import dyadic
-
     asked = []
     monkeypatch.setattr(dyadic, "drawn", lambda z, some: asked.append((z.size, some.size)) or drawn(z, some))
     n = 2 * dyadic.LEARN
     dyadic_average(scattered(n), 1.0, shape=(256, n // 256))
     assert asked == [(n, dyadic.LEARN)]
+
+
+@pytest.mark.parametrize("shapes", [1, 2])
+@pytest.mark.parametrize("trust", [0.2, 1.0])
+def test_drawn_bins_are_as_likely_as_outliers_before_anything_is_learnt(shapes, trust):
+    expected = np.array([0.45, *[0.45 / shapes * trust, 0.05 * trust, 0.05 * trust] * shapes, 0.05 * trust])
+    odds = dyadic.first_odds(shapes, trust, by_size=True)
+    np.testing.assert_allclose(odds, np.tile(expected / expected.sum(), (len(odds), 1)))
+
+
+@pytest.mark.parametrize("shapes", [1, 2])
+def test_only_splits_and_even_blocks_count_as_often_taken_from_the_start(shapes):
+    columns, trust = 2 + 3 * shapes, 0.5
+    before = np.array([1.0, *[0.5, 0.05, 0.05] * shapes, 0.05])
+    np.testing.assert_allclose(dyadic.next_odds(np.zeros(columns), trust), before / before.sum())
+    least = dyadic.next_odds(np.where(np.arange(columns) == 2, 1e9, 0.0), trust)
+    assert least.tolist() == [0.02, *[0.02, 0.98, 0.001], *[0.02, 0.001, 0.001] * (shapes - 1), 0.001]
+
+
+def many_cells():
+    draw = np.random.default_rng(2)
+    n = 2 * dyadic.LEARN
+    return np.where(np.arange(n) % 5 == 0, np.arange(n) / 400.0, 0.0) + draw.laplace(0, 1, n)
+
+
+def test_the_law_of_very_many_cells_is_learnt_from_blocks_all_over_the_grid(monkeypatch):
+    given, z = [], many_cells()
+    monkeypatch.setattr(dyadic, "drawn", lambda z, some: given.append(some) or drawn(z, some))
+    dyadic._sizes(z[None])
+    assert len(given) == 1 and np.array_equal(given[0], z[dyadic.sampled(z.size)])
+
+
+def test_the_cells_that_odds_are_learnt_from_have_their_own_evidence_of_being_drawn():
+    z = many_cells()[None]
+    sizes, tables = dyadic._sizes(z), dyadic._tables(3)
+    order, layout = dyadic._tree(z.size, (256, z.size // 256), 1, 0)
+    ordered = np.ascontiguousarray(sizes[..., order]).reshape(3, -1)
+    found = dyadic._explain(z[:, order], np.ones((1, z.size)), layout, tables, 1.0, ordered)
+    some = dyadic._sample(found, tables, 1.0)
+    bins = dyadic.sampled(z.size)
+    assert np.array_equal(some.z, z[0, order][bins]) and np.array_equal(some.sizes, ordered[:, bins])
+    np.testing.assert_allclose(some.evidence[-1, -2], ordered[0, bins].sum())
+
+
+def test_loops_have_arrays_of_one_layout_however_many_rows_are_averaged(monkeypatch):
+    layouts, loop = set(), dyadic._downward
+
+    def watched(*given):
+        layouts.add(tuple(a.flags.c_contiguous for a in given))
+        loop(*given)
+
+    monkeypatch.setattr(dyadic, "_downward", watched)
+    y = np.random.default_rng(1).laplace(0, 10, (3, 30))
+    for rows, shape in ((y[0], (5, 6)), (y, (5, 6)), (y[0], None), (y[0], (1, 30))):
+        dyadic.dyadic_average(rows, 10.0, shape=shape)
+    assert layouts == {(True,) * 19}

@@ -8,6 +8,7 @@ import pytest
 from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
+from dphist.errors import UsageError
 from dphist.methods import rehearsal
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
@@ -247,3 +248,35 @@ class TestWhetherBinsStandOut:
         for given in (1.5, 1e30):
             partition.Splits(level=given)._stand_out(made, Fraction("0.02"))
         assert asked == [(level, Fraction("0.02")), (2**60 // 40, Fraction("0.02"))]
+
+
+def of_ratio(ratio):
+    """Return a curator of nothing, whose epsilon is one over this."""
+    return curator(np.zeros(100, dtype=np.int64), epsilon=Fraction(1, round(ratio)))
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_where_noise_is_too_wide_to_ask_bins_the_whole_share_is_for_the_groups(monkeypatch, asks):
+    monkeypatch.setattr(partition.Splits, "_stand_out", ask_and_say_no)
+    made = of_ratio(1e9 if asks else 7e9)  # 2^38 times the 75th of the share that asks is 5.9e9
+    groups = partition.Splits(level=1.5, blocks=4)(made, None, None, **SHARES)
+    left = Fraction(13, 15) if asks else Fraction(1)
+    parts = [part.share / SHARES["share"] for part in made.spent]
+    assert parts == [Fraction(2, 15)] * asks + [left * 2 / 15, left * 13 / 15] and sum(parts) == 1
+    assert groups.n == 100
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_bins_are_asked_only_if_what_follows_can_be_paid(monkeypatch, blocks):
+    """What is refused is refused by public numbers, so that a rehearsal sees it."""
+    monkeypatch.setattr(partition.Splits, "_stand_out", ask_and_say_no)
+    asked, refused = 0, 0
+    for ratio in np.geomspace(1e9, 4e10, 80):
+        made = of_ratio(ratio)
+        try:
+            partition.Splits(level=1.5, blocks=blocks)(made, None, None, **SHARES)
+            asked += any("distances" in part.purpose for part in made.spent)
+        except UsageError:
+            refused += 1
+            assert not any("distances" in part.purpose for part in made.spent), ratio
+    assert asked and refused

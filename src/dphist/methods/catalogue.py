@@ -25,7 +25,10 @@ from dphist.steps.protocols import Estimator, Initializer, Orderer, Partitioner
 
 Family = Literal["baseline", "sorted", "runs", "runs and tree", "tree", "transform", "grid", "selection"]
 _ALONE = 16  # bins up to which `dawa3` groups none: averages over all of them have less error
-_FEW_BINS, _FEW_CELLS = 256, 1024  # up to which it groups some only if there are few records for each
+_FEW_BINS, _FEW_CELLS = (
+    256,
+    1024,
+)  # up to which a line has blocks, and cells are grouped unless they stand out
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 

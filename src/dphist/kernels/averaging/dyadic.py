@@ -7,8 +7,8 @@ themselves. The ways, for noise of scale 1 and a level l:
 * outliers: most bins have the level, and a few lie anywhere;
 * dispersed: the bins lie about the level, at distances of a Laplace law whose scale is the block's own;
 * with a prior: the same three about a multiple of the prior's counts instead of one level;
-* on a grid, drawn: each cell by itself has a count by the law of all cells' counts (`sizes`), whose
-  neighbours do not matter.
+* on a grid, drawn: each cell by itself has a count by the law of all cells' counts (`sizes`); its neighbours
+  do not matter.
 
 The level is the median of the noisy counts, which maximises the likelihood of Laplace noise; its own prior
 is a heavy tail about the level of the block before, mixed with a scale-free law. The evidence of a block is
@@ -106,7 +106,7 @@ def dyadic_average(
     for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         order, layout = (_kept if n * lines <= _KEPT else _tree)(n, shape, lines, tree)
         placed = shapes if len(shapes) == 1 else np.ascontiguousarray(shapes[:, order])
-        ordered = None if sizes is None else sizes[..., order].reshape(3, -1)
+        ordered = None if sizes is None else np.ascontiguousarray(sizes[..., order]).reshape(3, -1)
         found = _explain(counts[:, order] / scale, placed, layout, tables, trust, ordered)
         if tree == 0:
             log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)

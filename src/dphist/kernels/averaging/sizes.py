@@ -8,8 +8,8 @@ posterior means by a learnt law are close to those of the noisy counts, which is
 bins: means by a fixed law are all too large, or all too small.
 
 Posterior moments are those of the distance from the noisy count, so that large counts lose nothing. With
-b = 1 - 1/r and c = 1 + 1/r, noise z > 0 and a count z - t below it or z + s above, the joint density of an
-exponential law of mean r is exp(-z/r - b t) / 2r for t in (0, z) and exp(-z/r - c s) / 2r for s > 0.
+b = 1 - 1/r and c = 1 + 1/r, and a count that is t below a noisy count z > 0, or s above it, the joint density
+of an exponential law of mean r is exp(-z/r - b t) / 2r for t in (0, z) and exp(-z/r - c s) / 2r for s > 0.
 """
 
 from __future__ import annotations

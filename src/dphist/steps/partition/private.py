@@ -90,7 +90,8 @@ class Splits(Step):
             need be to group none.
         level: in scales of noise that the whole budget pays. Two fifteenths of the share first ask whether
             most records lie above it, bin by bin, as `FaintBins` does: then every bin is its own group, for
-            each stands out from the noise, or few do from many that are empty. None does not ask.
+            each stands out from the noise, or few do from many that are empty. It is cut to whole records,
+            and is one at least. None does not ask.
         scarce: records in all, in such scales, up to which 50 64ths of the share are for the groups, and
             none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
             share first measures the total, and six more do where that left doubts. None asks for no total,
@@ -133,7 +134,8 @@ class Splits(Step):
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
         if curator.scale(share) < 1 / 16 or curator.scale(Fraction(1)) < self.slight:
             return alone
-        if self.level is not None and not _cannot_ask(curator, share * 2 / 15):
+        # Nothing is asked unless the question after it can be asked, too.
+        if self.level is not None and not _cannot_ask(curator, share * 13 / 225):
             if self._stand_out(curator, share * 2 / 15):
                 return alone
             share = share * 13 / 15
