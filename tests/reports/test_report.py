@@ -556,6 +556,17 @@ def test_the_tile_has_the_half_width_of_the_intervals_in_the_table(tmp_path):
     assert half <= float(tile[1].replace(",", "")) <= half + 1
 
 
+@pytest.mark.parametrize(("method", "most"), [("dawa2", True), ("identity", False)])
+def test_the_tile_says_where_intervals_hold_for_most_bins(tmp_path, method, most):
+    """They miss more of the bins that differ from their group, which may be those that matter."""
+    ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
+    counts, page = np.repeat([20, 900, 40], 100), tmp_path / "page.html"
+    release = dphist.from_counts(counts, epsilon=0.1, method=method, workload="ranges", ledger=ledger)
+    assert release.holds_for_most == most
+    dphist.report([release], page)
+    assert ("about 95 % of all bins lie in theirs" in page.read_text("utf-8")) == most
+
+
 def test_a_report_names_the_prior(tmp_path):
     ledger = dphist.Ledger.open(tmp_path / "l.db", create=True)
     first = dphist.from_counts([400, 30, 900, 0], epsilon=1, ledger=ledger)

@@ -280,8 +280,9 @@ def _tiles(release: words.AnyRelease, level: float) -> str:
     margin = _typical(release, level)
     wide = "not known" if margin is None else f"\N{PLUS-MINUS SIGN} {number(above(margin))}"
     bound = f"; at most {release.sensitivity} records of each are counted" if release.bounding else ""
+    most = f"; about {100 * level:g} % of all bins lie in theirs" if words.holds_for_most(release) else ""
     tiles = [
-        (wide, f"records: the {100 * level:g} % interval of {_typical_one(release)}"),
+        (wide, f"records: the {100 * level:g} % interval of {_typical_one(release)}{most}"),
         (number(total.value), f"records in all ({ends(total.low, total.high)})"),
         (_epsilon(release.epsilon), "for this release"),
         (words.person(release), f"protected{bound}"),
