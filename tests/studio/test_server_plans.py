@@ -190,7 +190,8 @@ def test_the_records_are_no_prior_and_their_number_is_not_said(page, here):
     plan = {"data": "ages.csv", "epsilon": "1", "histograms": {"ages": {"column": "age", "integers": [0, 9]}}}
     plan["histograms"]["ages"] |= {"prior": "ages.csv", "public_prior": True, "method": "average"}
     (problem,) = page.ask("plan/check", plan=plan)["problems"]
-    assert "holds the records" in problem["message"] and not re.search(r"\b53\b", problem["message"])
+    said = problem["message"].replace(str(here), "")  # a folder may have any number in its name
+    assert "holds the records" in said and not re.search(r"\b53\b", said)
 
 
 def test_a_wrong_plan_is_not_saved(page, here):
