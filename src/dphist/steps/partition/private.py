@@ -160,10 +160,8 @@ class Splits(Step):
 
     def _stand_out(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether most records lie in bins that stand out."""
-        n, scale = curator.domain.n, curator.scale(Fraction(1))
-        level = max(min(int((self.level or 0.0) * scale), (1 << 60) // n), 1)
-        found, _ = _above(curator, level, share)
-        return found >= _ABOVE * n * scale
+        found, _ = _above(curator, max(_whole_level(curator, self.level or 0.0), 1), share)
+        return found >= _ABOVE * curator.domain.n * curator.scale(Fraction(1))
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to 7 64ths of the share."""
@@ -213,7 +211,7 @@ class FaintBins(Step):
         n = curator.domain.n
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
         scale = curator.scale(Fraction(1))
-        level = min(int(self.level * scale), (1 << 60) // n)
+        level = _whole_level(curator, self.level)
         if level < 1:
             return alone
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
@@ -249,6 +247,11 @@ def _total(curator: Curator, share: Fraction) -> tuple[float, float]:
     """Return the noisy number of all records, and the scale of its noise."""
     noisy = curator.measure(Groups.whole(curator.domain.n), share=share)
     return float(noisy.values[0]), float(np.max(noisy.scale))
+
+
+def _whole_level(curator: Curator, scales: float) -> int:
+    """Return a level of noise scales that the whole budget pays, in whole records whose sum is an int64."""
+    return min(int(scales * curator.scale(Fraction(1))), (1 << 60) // curator.domain.n)
 
 
 def _above(curator: Curator, level: int, share: Fraction) -> tuple[float, float]:
