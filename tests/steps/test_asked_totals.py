@@ -29,7 +29,7 @@ def parts(made):
 
 
 def ask_and_say_no(self, made, share):
-    private._above(made, 1, share)
+    private.above(made, 1, share)
     return False
 
 
@@ -55,7 +55,7 @@ class TestScarce:
     @pytest.mark.parametrize(("found", "few"), [(0, True), (249, True), (251, False), (400, False)])
     def test_the_bar_is_so_many_scales_of_all_of_epsilon(self, monkeypatch, found, few, sensitivity):
         scale = 100.0 * sensitivity
-        monkeypatch.setattr(private, "_total", lambda *_: (found * scale, 1e-3))
+        monkeypatch.setattr(private, "total", lambda *_: (found * scale, 1e-3))
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01", sensitivity=sensitivity)
         partition.Splits(scarce=250.0)(made, None, None, **SHARES)
         assert parts(made) == ([Fraction(50, 64)] if few else [Fraction(1, 30), Fraction(14, 30)])
@@ -68,7 +68,7 @@ class TestScarce:
             asked.append(share / SHARES["share"])
             return 250.0 * 100.0 + above * noise, noise
 
-        monkeypatch.setattr(private, "_total", total)
+        monkeypatch.setattr(private, "total", total)
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
         partition.Splits(scarce=250.0)(made, None, None, **SHARES)
         assert asked == [Fraction(1, 64), Fraction(6, 64)][:times]
@@ -88,7 +88,7 @@ class TestScarce:
             given.append(options)
             return Groups(np.array([0, 256, 512]))
 
-        monkeypatch.setattr(private, "_total", lambda *_: (100.0 * found, 1e-3))
+        monkeypatch.setattr(private, "total", lambda *_: (100.0 * found, 1e-3))
         monkeypatch.setattr(Curator, "choose", lambda *_, **__: 1)
         monkeypatch.setattr(Curator, "partition_splits", groups_of)
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
@@ -236,14 +236,14 @@ class TestWhetherBinsStandOut:
         made = curator(np.zeros(1_000, dtype=np.int64), epsilon="0.01", sensitivity=2)
         for found, alone in ((0.099, False), (0.101, True)):
             answer = (found * 1_000 * 200.0, 1e-3)
-            monkeypatch.setattr(private, "_above", lambda *_, answer=answer: answer)
+            monkeypatch.setattr(private, "above", lambda *_, answer=answer: answer)
             assert partition.Splits(level=1.5)._stand_out(made, Fraction("0.01")) == alone
 
     @pytest.mark.parametrize(("epsilon", "level"), [("0.01", 150), ("1", 1), ("20", 1)])
     def test_the_level_is_a_number_of_records_that_adds_up(self, monkeypatch, epsilon, level):
         asked = []
         above = lambda _, level, share: asked.append((level, share)) or (0.0, 1.0)  # noqa: E731
-        monkeypatch.setattr(private, "_above", above)
+        monkeypatch.setattr(private, "above", above)
         made = curator(np.zeros(40, dtype=np.int64), epsilon=epsilon)
         for given in (1.5, 1e30):
             partition.Splits(level=given)._stand_out(made, Fraction("0.02"))

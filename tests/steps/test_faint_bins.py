@@ -48,7 +48,7 @@ class TestTheQuestion:
     @pytest.mark.parametrize(("found", "alone"), [(-0.03, True), (-0.05, False), (0.5, True)])
     def test_the_bar_is_a_twenty_fifth_of_a_scale_for_each_bin(self, monkeypatch, found, alone):
         scale = 100.0  # of the noise that all of epsilon pays for
-        monkeypatch.setattr(private, "_above", lambda curator, level, share: (found * N * scale, 1e-3))
+        monkeypatch.setattr(private, "above", lambda curator, level, share: (found * N * scale, 1e-3))
         domain = Domain((Integers(0, N - 1),))
         curator = Curator.simulated(Counts(np.zeros(N, np.int64), domain), epsilon=EPSILON, seed=1)
         order = np.random.default_rng(1).permutation(N)
@@ -64,8 +64,8 @@ class TestTheQuestion:
         assert groups.are_singletons and len(curator.spent) == 1 and curator.spent[0].share == 1
 
     def test_a_question_without_its_level_would_tell_them_apart_no_more(self, monkeypatch):
-        above = private._above
-        monkeypatch.setattr(private, "_above", lambda curator, level, share: above(curator, 0, share))
+        above = private.above
+        monkeypatch.setattr(private, "above", lambda curator, level, share: above(curator, 0, share))
         assert grouped(FAINT, trials=5) == grouped(FEW_STAND_OUT, trials=5) == 0
 
     @given(arrays.arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 10**6)), st.integers(1, 10**6))
@@ -73,7 +73,7 @@ class TestTheQuestion:
     def test_it_is_twice_the_records_above_the_level_less_all(self, x, level):
         domain = Domain((Integers(0, x.size - 1),))
         curator = Curator.simulated(Counts(x, domain), epsilon=Fraction(10**6), seed=0)
-        found, noise = private._above(curator, level, Fraction(1, 2))
+        found, noise = private.above(curator, level, Fraction(1, 2))
         assert found == 2 * np.maximum(x - level, 0).sum() - x.sum() and noise < 0.01
 
     def test_bins_that_stand_out_are_asked_about_once_and_the_rest_is_theirs(self):

@@ -29,6 +29,7 @@ _FEW_BINS, _FEW_CELLS = (
     256,
     1024,
 )  # up to which a line has blocks, and cells are grouped unless they stand out
+_ASKED_CELLS = 400  # above which sums of neighbours gain more than the question whether they would costs
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 
@@ -233,7 +234,9 @@ def _dawa3(domain: Domain) -> Pipeline:
     grid = len(domain.axes) == 2
     few = domain.n <= (_FEW_CELLS if grid else _FEW_BINS)
     slight = _slight(domain.n)
-    averaged = estimate.AveragedTree(flat=grid and few, slight=slight)
+    averaged = estimate.AveragedTree(
+        flat=grid and few, slight=slight, asks=grid and domain.shape[1] > 1 and domain.n > _ASKED_CELLS
+    )
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
     # Along a curve better groups are worth more. Of few bins halves would be too many to measure each.

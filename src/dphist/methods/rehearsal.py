@@ -51,6 +51,11 @@ def rehearse(
     if then is not None:
         grouping = replace(pipeline, partition=then)
         rehearse(grouping, domain, workload, epsilon=epsilon, sensitivity=sensitivity, post=post)
+    if isinstance(pipeline.estimate, AveragedTree) and pipeline.estimate.asks:
+        for flat in (False, True):  # for chance decides what a question finds of a few bins
+            answered = replace(pipeline.estimate, asks=False, flat=flat)
+            alone = Pipeline(order=pipeline.order, estimate=answered, name=pipeline.name)
+            rehearse(alone, domain, workload, epsilon=epsilon, sensitivity=sensitivity, post=post)
     usual = (_LINE,) if len(domain.axes) == 1 else (_SIDE, _SIDE)
     # Few bins take shortcuts that more do not take, and the other way round.
     shapes = {usual, tuple(map(min, domain.shape, usual))}

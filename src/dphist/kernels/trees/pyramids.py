@@ -50,6 +50,13 @@ def pyramids_error(rows: int, columns: int) -> PyramidsError:
     return PyramidsError(error, _up_to_corners(error.own.reshape(rows, columns)), under)
 
 
+def under_pyramids(error: HatsError) -> Floats:
+    """Return L^-1 s of every single cell: sums of squares are what pyramids take off a variance."""
+    under = np.stack([*_lines(error)], axis=1)
+    _solve_all(error.start, error.base, error.factor, under)
+    return under
+
+
 def _lines(error: HatsError) -> Iterator[Floats]:
     """Yield for each pyramid its weight in every cell, times the variance of the cell's own answer."""
     hats = error.hats

@@ -25,7 +25,8 @@ from dphist.steps.estimate.trees import (
     queries_of,
     tree_totals,
 )
-from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, checked_scale
+from dphist.steps.protocols import WIDEST_SCALE, Estimated, Rough, Step, checked_scale, variance
+from dphist.steps.questions import below, cannot_ask, whole_level
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.models import TreeTotals
 
@@ -37,6 +38,10 @@ _RESERVE = 0.05  # of a node's budget, for groups that no query of the workload 
 _WIDER = 1.04  # by which variances are stated larger: those of the largest nodes are known least well
 _MOST_AGREEING = 1 << 13  # groups on which noise that agrees is tried
 _MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
+# Of the share of a grid of n cells, n-ths that ask how many are held, or else that part; the level in noise
+# scales up to which a cell is held in part, and how many may be for noise on each, times the squared gain.
+_ASKED, _MOST_ASKED = Fraction(12), Fraction(1, 32)
+_HELD, _FEW_HELD = 1.5, 0.45
 # Bins of a line up to which its groups, and up to which bins that stay alone, have posterior means by the law
 # of their noise, if it agrees. Of listed ranges bins alone are measured as groups are.
 _SHORT_LINE, _FEW_ALONE = 256, 64
@@ -51,20 +56,24 @@ class AveragedTree(Step):
     empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are,
     but for ends that are moved to hold a value. On short lines these are posterior means by the exact law of
     noise that agrees (`posterior`).
-    Rectangles of a grid whose cells are not grouped are left as pyramids, or triangles of its sides, measured
-    them.
+    Cells of a grid that pyramids measured are averaged by the contrasts of its sides' trees (`products`);
+    those that triangles of its sides measured are left as they are.
 
     Args:
         flat: whether every bin has noise of its own, and no totals have, if it is a group by itself: a
             rectangle of a grid of few cells is the sum of a few, and of many nodes of a tree.
         slight: a scale of noise below which this is so in any case: noise of whole records vanishes faster
             than its scale does, and nodes of a tree have wider noise.
+        asks: whether 12 parts in n of the share ask how many cells of a grid hold records, if none is
+            grouped, and pyramids or triangles of its sides would have less error in a grid that is full:
+            among few that do, each has noise of its own, for noise on empty cells is averaged away.
     """
 
     spends: ClassVar[bool] = True
     calibrates: ClassVar[bool] = True
     flat: bool = False
     slight: float = 0.0
+    asks: bool = False
 
     def __post_init__(self) -> None:
         checked_scale(self.slight)
@@ -72,14 +81,17 @@ class AveragedTree(Step):
     def __call__(
         self, curator: Curator, rough: Rough, groups: Groups, workload: Workload, *, share: Fraction
     ) -> Estimated:
-        slight = curator.scale(share) < self.slight
-        if groups.are_singletons and (self.flat or slight):
+        slight, flat = curator.scale(share) < self.slight, self.flat
+        asked = share * min(_ASKED / groups.n, _MOST_ASKED)
+        if self.asks and not slight and _can_ask(curator, groups, workload, asked, share - asked):
+            flat, share = _few_are_held(curator, asked), share - asked
+        if groups.are_singletons and (flat or slight):
             plain = Averaged(always=not (slight or isinstance(workload, Points)))
             found = plain(curator, rough, Groups.singletons(groups.n), workload, share=share)
             return replace(found, by=plain)
         grid = grid_hats_for(curator, groups, workload, share=share)
         if grid is not None:
-            return measured_grid(curator, grid, share=share)
+            return over_grid(curator, grid, share=share)
         queries = hats_for(curator, groups, workload, share=share)
         if queries is None:
             return _over_groups(curator, groups, queries_of(workload, groups), share=share)
@@ -87,6 +99,38 @@ class AveragedTree(Step):
         if weights is None or _too_wide(weights, curator.scale(share)):
             return over_hats(curator, queries, share=share)
         return _over_bins(curator, groups, weights, share=share)
+
+
+def _can_ask(curator: Curator, groups: Groups, workload: Workload, share: Fraction, left: Fraction) -> bool:
+    """Return whether there is anything to ask: what is left pays for sums of neighbours, and they gain."""
+    if cannot_ask(curator, share / 2):
+        return False
+    return grid_hats_for(curator, groups, workload, share=left) is not None
+
+
+def _few_are_held(curator: Curator, share: Fraction) -> bool:
+    """Ask whether so few cells hold records that noise on each does better than on sums of neighbours.
+
+    By these a rectangle's error is a public part of what noise on all of its cells would make of it.
+    """
+    from dphist.kernels.trees.pyramids import grid_gain
+
+    rows, columns = curator.domain.shape
+    level = max(whole_level(curator, _HELD), 1)
+    return below(curator, level, share) < _FEW_HELD * grid_gain(rows, columns) ** 2 * level * rows * columns
+
+
+def over_grid(curator: Curator, queries: str, *, share: Fraction) -> Estimated:
+    """Return averages of what cells and pyramids say of a grid; what triangles of its sides do is left."""
+    from dphist.kernels.averaging.products import averaged_pyramids
+    from dphist.kernels.trees import hats
+
+    found = measured_grid(curator, queries, share=share)
+    if queries != "rectangles":
+        return found
+    (rows, columns), scale = curator.domain.shape, curator.scale(share) * float(hats.WHOLE)
+    made = averaged_pyramids(found.values, rows, columns, float(variance(scale)))
+    return replace(found, values=made, measured=found.values)
 
 
 def over_hats(curator: Curator, queries: str, *, share: Fraction) -> Estimated:

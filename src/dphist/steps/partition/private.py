@@ -17,7 +17,8 @@ from dphist.domain.workload import Workload
 from dphist.errors import UsageError
 from dphist.kernels.partition.node_sizes import checked_trees
 from dphist.privacy.curator import Curator
-from dphist.steps.protocols import WIDEST_SCALE, Order, Rough, Step, checked_scale
+from dphist.steps.protocols import Order, Rough, Step, checked_scale
+from dphist.steps.questions import above, cannot_ask, total, whole_level
 
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 _ABOVE = 0.1  # noise scales for each bin: bins stand out if so many more records lie above a level than below
@@ -135,7 +136,7 @@ class Splits(Step):
         if curator.scale(share) < 1 / 16 or curator.scale(Fraction(1)) < self.slight:
             return alone
         # Nothing is asked unless the question after it can be asked, too.
-        if self.level is not None and not _cannot_ask(curator, share * 13 / 225):
+        if self.level is not None and not cannot_ask(curator, share * 13 / 225):
             if self._stand_out(curator, share * 2 / 15):
                 return alone
             share = share * 13 / 15
@@ -160,15 +161,15 @@ class Splits(Step):
 
     def _stand_out(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether most records lie in bins that stand out."""
-        found, _ = _above(curator, max(_whole_level(curator, self.level or 0.0), 1), share)
+        found, _ = above(curator, max(whole_level(curator, self.level or 0.0), 1), share)
         return found >= _ABOVE * curator.domain.n * curator.scale(Fraction(1))
 
     def _finds_few(self, curator: Curator, share: Fraction) -> bool:
         """Ask whether there are few records in all, with up to 7 64ths of the share."""
-        if _cannot_ask(curator, share / 64):
+        if cannot_ask(curator, share / 64):
             return True
         bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
-        return _asked(partial(_total, curator), share / 64, share * 3 / 32, bar=bar) <= bar
+        return _asked(partial(total, curator), share / 64, share * 3 / 32, bar=bar) <= bar
 
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
@@ -211,20 +212,15 @@ class FaintBins(Step):
         n = curator.domain.n
         alone = Groups.singletons(n) if order is None else Groups(np.arange(n + 1), order)
         scale = curator.scale(Fraction(1))
-        level = _whole_level(curator, self.level)
+        level = whole_level(curator, self.level)
         if level < 1:
             return alone
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
-        if _cannot_ask(curator, first):
+        if cannot_ask(curator, first):
             return alone
-        if _asked(partial(_above, curator, level), first, second) > -self.below * n * scale:
+        if _asked(partial(above, curator, level), first, second) > -self.below * n * scale:
             return alone
         return self.then(curator, rough, order, share=rest, later=later)
-
-
-def _cannot_ask(curator: Curator, share: Fraction) -> bool:
-    """Return whether a share pays for noise so wide that none is drawn: nothing is asked then."""
-    return curator.scale(Fraction(1)) / float(share) > WIDEST_SCALE
 
 
 def _asked(
@@ -241,26 +237,6 @@ def _asked(
     again, less = ask(second)
     weight = noise**2 / (noise**2 + less**2)  # by the variances
     return (1 - weight) * found + weight * again
-
-
-def _total(curator: Curator, share: Fraction) -> tuple[float, float]:
-    """Return the noisy number of all records, and the scale of its noise."""
-    noisy = curator.measure(Groups.whole(curator.domain.n), share=share)
-    return float(noisy.values[0]), float(np.max(noisy.scale))
-
-
-def _whole_level(curator: Curator, scales: float) -> int:
-    """Return a level of noise scales that the whole budget pays, in whole records whose sum is an int64."""
-    return min(int(scales * curator.scale(Fraction(1))), (1 << 60) // curator.domain.n)
-
-
-def _above(curator: Curator, level: int, share: Fraction) -> tuple[float, float]:
-    """Return twice the records above a level in each bin, less all records, and the scale of its noise."""
-    n = curator.domain.n
-    noisy = curator.measure_distances(
-        Groups.singletons(n), np.full(n, level), np.zeros(n, dtype=np.int64), grid=1, share=share
-    )
-    return float(int(noisy.values[0]) - n * level), float(np.max(noisy.scale))
 
 
 @dataclass(frozen=True)
