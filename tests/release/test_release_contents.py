@@ -62,6 +62,7 @@ _SETTINGS = [
     "rounds",
     "scarce",
     "blocks",
+    "asks",
     "slight",
     "sides",
     "size",
