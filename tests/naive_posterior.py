@@ -9,11 +9,22 @@ import math
 from functools import cache
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, ndtr
 
-CONCENTRATIONS = (256.0, 24.0, 4.0, 1.0, 0.35)
+EVEN = (math.inf, 65536.0, 4096.0, 256.0)
+UNEVEN = (24.0, 4.0, 1.0, 0.35)
+EMPTY = len(EVEN)  # the column of an empty child, after those of even ways and before those of uneven ones
 POINTS, REACH, CELLS, OCTAVES = 35, 5.0, 128, 14
-FIRST = np.array([0.05, 0.44, 0.102, 0.102, 0.102, 0.102, 0.102])
+NORMAL = np.linspace(-6, 6, 1025)
+
+
+def first(heights, few=False):
+    """The prior before anything is learnt."""
+    rows = []
+    for h in range(heights):
+        empty = (0.1 if few else 0.4) / (1 + 0.2 * max(h - 1, 0))
+        rows.append([0.15, 0.1, 0.1, 0.15, empty, *[(0.5 - empty) / 4] * 4])
+    return np.array(rows)
 
 
 @cache
@@ -22,7 +33,7 @@ def table(part, octave):
     x = np.arange(CELLS + 1) / CELLS
     u = np.where(x <= 0.5, 2 * x**2, 1 - 2 * (1 - x) ** 2)
     out = []
-    for c in CONCENTRATIONS:
+    for c in UNEVEN:
         own = max(1 / (1 / (c + 1) + 2.0 ** -(octave + 0.5)) - 1, 0.25)
         out.append(betainc(own * part, own * (1 - part), u))
     return np.array(out)
@@ -39,8 +50,8 @@ def below(law, u):
 
 
 class Twin:
-    def __init__(self, tree, starts, noisy, scale, deviation):
-        self.tree, self.noisy, self.scale = tree, noisy, scale
+    def __init__(self, tree, starts, noisy, scale, deviation, few=False):
+        self.tree, self.noisy, self.scale, self.few = tree, noisy, scale, few
         self.low = np.maximum(noisy - REACH * deviation, 0)
         high = np.maximum(noisy, 0) + REACH * deviation
         for q in range(tree.size - 1, -1, -1):
@@ -57,19 +68,38 @@ class Twin:
         return float(np.interp(total, g, message[q])) if g[0] - 1e-12 <= total <= g[-1] + 1e-12 else 0.0
 
     def ways(self, message, prior, q, total):
-        """Each way to divide a total, as (column, cell of the uneven part, octave, what it adds)."""
+        """Each way to divide a total, as (column, cell of the uneven part, octave, what it adds).
+
+        The only way to divide nothing has the column -1.
+        """
         c = self.tree.left[q]
         d, a, p = c + 1, self.part[q], prior[self.tree.height[q]]
-        yield 0, -1, -1, p[0] * self.at(message, c, a * total) * self.at(message, d, total - a * total)
-        for e, f in ((c, d), (d, c)):
-            yield 1, -1, -1, p[1] / 2 * self.at(message, e, 0.0) * self.at(message, f, total)
+        alike = self.at(message, c, a * total) * self.at(message, d, total - a * total)
         if total <= 0:
+            yield -1, -1, -1, alike
             return
+        for e, f in ((c, d), (d, c)):
+            yield EMPTY, -1, -1, p[EMPTY] / 2 * self.at(message, e, 0.0) * self.at(message, f, total)
         octave = min(int(math.log2(max(total, 1))), OCTAVES - 1)
-        law = p[2:] @ table(a, octave)
+        law = p[EMPTY + 1 :] @ table(a, octave)
         step = [self.grid[node][1] - self.grid[node][0] for node in (c, d)]
         e, f = (c, d) if step[0] <= step[1] else (d, c)
         half = min(step) / 2
+        mean = total * (a if e == c else 1 - a)
+        for k, concentration in enumerate(EVEN):
+            sd = math.sqrt(total * a * (1 - a) * (1 + total / (concentration + 1)))
+            if sd < half or sd > total:
+                yield k, -1, -1, p[k] * alike
+                continue
+            points = self.grid[e]
+            ends = np.concatenate((points - half, [points[-1] + half]))
+            law_at = np.interp(np.clip((np.clip(ends, 0, total) - mean) / sd, -6, 6), NORMAL, ndtr(NORMAL))
+            none, all_of = (np.interp((x - mean) / sd, NORMAL, ndtr(NORMAL)) for x in (0, total))
+            for i, point in enumerate(points):
+                if abs(point - mean) <= 4 * sd and total - point > -1e-9 * half:
+                    mass = (law_at[i + 1] - law_at[i]) / (all_of - none)
+                    other = self.at(message, f, max(total - point, 0.0))
+                    yield k, -1, -1, p[k] * mass * message[e][i] * other
         for i, point in enumerate(self.grid[e]):
             one, two = (point - half) / total, (point + half) / total
             if e == d:
@@ -80,7 +110,7 @@ class Twin:
             left = total - point
             # Points whose own total is that of the node but for rounding leave nothing to the other child.
             other = self.at(message, f, max(left, 0.0)) if left > -1e-9 * half else 0.0
-            yield 2, cell, octave, mass * message[e][i] * other
+            yield EMPTY + 1, cell, octave, mass * message[e][i] * other
 
     def messages(self, prior, changed=None, to=None):
         """The message of every node, and one of them replaced: then those above it are made anew."""
@@ -107,11 +137,14 @@ class Twin:
         return self.messages(prior, changed, to)[0].sum()
 
     def passed(self, prior):
-        """The mean of every node; how many nodes are alike or have an empty child; uneven ones by cell."""
+        """The mean of every node; how many nodes are even or have an empty child; uneven ones by cell.
+
+        ``empty`` is how many are empty themselves.
+        """
         self.known = message = self.messages(prior)
         whole = message[0].sum()
         mean, heights = np.empty(self.tree.size), int(self.tree.height.max()) + 1
-        counted, uneven = np.zeros((heights, 2)), {}
+        counted, uneven, self.empty = np.zeros((heights, EMPTY + 1)), {}, 0.0
         for q in range(self.tree.size):
             mean[q] = self.evidence(prior, q, message[q] * self.grid[q]) / whole
             if not self.tree.left[q]:
@@ -119,7 +152,10 @@ class Twin:
             for j, (total, factor) in enumerate(zip(self.grid[q], self.factor(q), strict=True)):
                 weight = factor * self.evidence(prior, q, np.eye(POINTS)[j]) / whole
                 for column, cell, octave, what in self.ways(message, prior, q, total):
-                    if column < 2:
+                    if column < 0:
+                        self.empty += weight * what
+                        counted[self.tree.height[q], EMPTY] += (0 if self.few else 0.4) * weight * what
+                    elif column <= EMPTY:
                         counted[self.tree.height[q], column] += weight * what
                     else:
                         key = int(self.tree.height[q]), float(self.part[q]), octave, cell
@@ -128,19 +164,19 @@ class Twin:
 
     def learnt(self, prior, counted, uneven):
         heights = len(prior)
-        found = np.concatenate((counted, np.zeros((heights, len(CONCENTRATIONS)))), axis=1)
+        found = np.concatenate((counted, np.zeros((heights, len(UNEVEN)))), axis=1)
         for (height, part, octave, cell), many in uneven.items():
-            mass = prior[height, 2:] * np.diff(table(part, octave), axis=1)[:, cell]
+            mass = prior[height, EMPTY + 1 :] * np.diff(table(part, octave), axis=1)[:, cell]
             if mass.sum() > 0:
-                found[height, 2:] += many * mass / mass.sum()
+                found[height, EMPTY + 1 :] += many * mass / mass.sum()
         out = np.empty_like(found)
         for h in range(heights):
             near = sum(0.5 ** abs(h - other) * found[other] for other in range(heights))
-            out[h] = (near + 0.5 * FIRST) / (near.sum() + 0.5)
+            out[h] = (near + 0.5 * first(heights, self.few)[h]) / (near.sum() + 0.5)
         return out
 
     def means(self, rounds=3):
-        prior = np.tile(FIRST, (int(self.tree.height.max()) + 1, 1))
+        prior = first(int(self.tree.height.max()) + 1, self.few)
         for _ in range(rounds):
             prior = self.learnt(prior, *self.passed(prior)[1:])
         return self.passed(prior)[0][self.tree.leaf]

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import betainc
+from scipy.special import betainc, ndtr
 
 from dphist.errors import UsageError
 from dphist.kernels.averaging import posterior
 from dphist.kernels.averaging.posterior import posterior_totals
 from dphist.kernels.trees import tree as trees
-from naive_posterior import FIRST, Twin, table
+from naive_posterior import EMPTY, EVEN, Twin, first, table
 
 
 def measured(draw, starts, *, scale=8.0, total=200.0, unmeasured=False):
@@ -28,11 +28,12 @@ def measured(draw, starts, *, scale=8.0, total=200.0, unmeasured=False):
 
 @pytest.mark.parametrize("starts", [(0, 1, 2), (0, 4, 6, 7, 8), (0, 8, 12, 13), (0, 16, 24)])
 @pytest.mark.parametrize("total", [0.5, 40.0, 5000.0])
-def test_one_pass_and_what_is_learnt_of_it_equal_their_twin(starts, total):
+@pytest.mark.parametrize("few", [False, True])
+def test_one_pass_and_what_is_learnt_of_it_equal_their_twin(starts, total, few):
     draw = np.random.default_rng(len(starts) + int(total))
     given = measured(draw, np.array(starts), total=total, unmeasured=total > 1)
-    made, twin = posterior._Posterior(*given), Twin(*given)
-    prior = np.tile(FIRST, (made.heights, 1)) * draw.uniform(0.5, 2, (made.heights, FIRST.size))
+    made, twin = posterior._Posterior(*given, few), Twin(*given, few)
+    prior = first(len(made.first), few) * draw.uniform(0.5, 2, made.first.shape)
     prior /= prior.sum(axis=1, keepdims=True)
     mean, counted, uneven = made.passed(prior)
     wanted, wanted_counted, cells = twin.passed(prior)
@@ -41,7 +42,9 @@ def test_one_pass_and_what_is_learnt_of_it_equal_their_twin(starts, total):
     assert counted == pytest.approx(wanted_counted, rel=1e-6, abs=1e-9)
     parts = np.unique(made.part[made.tree.left > 0])
     assert uneven.sum() == pytest.approx(sum(cells.values()), rel=1e-6)
-    assert counted.sum() + uneven.sum() == pytest.approx(np.count_nonzero(made.tree.left)), "all nodes"
+    left_out = (1.0 if few else 0.6) * twin.empty
+    everything = np.count_nonzero(made.tree.left)
+    assert counted.sum() + uneven.sum() + left_out == pytest.approx(everything, rel=1e-5), "all nodes"
     for (height, part, octave, cell), many in cells.items():
         which = int(np.argmin(abs(parts - part)))
         nearby = uneven[height, which, octave, max(cell - 1, 0) : cell + 2].sum()
@@ -51,11 +54,18 @@ def test_one_pass_and_what_is_learnt_of_it_equal_their_twin(starts, total):
     assert found.sum(axis=1) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_posterior_means_equal_their_twin(seed):
-    draw = np.random.default_rng(seed)
+@pytest.mark.parametrize("few", [False, True])
+def test_the_posterior_means_equal_their_twin(few):
+    draw = np.random.default_rng(int(few))
     given = measured(draw, np.array([0, 4, 6, 8]), total=60.0)
-    assert posterior_totals(*given) == pytest.approx(Twin(*given).means(), rel=1e-3, abs=1e-3)
+    found = posterior_totals(*given, few=few)
+    assert found == pytest.approx(Twin(*given, few).means(), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_the_prior_before_anything_is_learnt(few):
+    assert posterior.first_odds(9, few) == pytest.approx(first(9, few))
+    assert posterior.first_odds(9, few).sum(axis=1) == pytest.approx(1)
 
 
 def test_two_groups_have_the_mean_of_a_fine_integral():
@@ -63,8 +73,9 @@ def test_two_groups_have_the_mean_of_a_fine_integral():
     starts, scale = np.array([0, 1, 2]), np.array([np.inf, 6.0, 6.0])
     noisy = np.array([22.0, 20.0, 2.0])
     tree = trees.pruned_tree(starts)
-    made = posterior._Posterior(tree, starts, noisy, scale, np.full(3, 9.0))
-    prior = np.tile(FIRST, (made.heights, 1))
+    made = posterior._Posterior(tree, starts, noisy, scale, np.full(3, 9.0), False)
+    prior = first(len(made.first))
+    row = prior[1]
     one, two = (np.linspace(0, 90, 601) for _ in range(2))
     step = one[1]
     likelihood = np.exp(-abs(20 - one[:, None]) / 6 - abs(2 - two) / 6)
@@ -72,23 +83,29 @@ def test_two_groups_have_the_mean_of_a_fine_integral():
     with np.errstate(divide="ignore", invalid="ignore"):
         u = np.clip((one[:, None] / total), 1e-12, 1 - 1e-12)
         density = np.zeros_like(total)
-        for weight, c in zip(FIRST[2:], posterior.CONCENTRATIONS, strict=True):
+        for weight, c in zip(row[EMPTY + 1 :], posterior.UNEVEN, strict=True):
             # the concentration of the octave that a total lies in, as the tables have it
             octave = np.floor(np.log2(np.clip(total, 1, 2.0**13)))
             own = np.maximum(1 / (1 / (c + 1) + 2.0 ** -(octave + 0.5)) - 1, 0.25)
             upper, lower = np.clip(u + step / 2 / total, 0, 1), np.clip(u - step / 2 / total, 0, 1)
             mass = betainc(own / 2, own / 2, upper) - betainc(own / 2, own / 2, lower)
             density += weight * mass
+        for weight, c in zip(row, EVEN, strict=False):
+            sd = np.sqrt(total / 4 * (1 + total / (c + 1)))
+            at = [
+                ndtr((np.clip(x, 0, total) - total / 2) / sd)
+                for x in (one[:, None] + step / 2, one[:, None] - step / 2)
+            ]
+            density += weight * (at[0] - at[1]) / (2 * ndtr(np.sqrt(total / (1 + total / (c + 1)))) - 1)
     density[0, 0] = 0
     # Lines of one total are crossed by points one apart: the mass of each is that of its cell.
-    uneven = likelihood * density
-    alike = FIRST[0] * np.exp(-abs(20 - one / 2) / 6 - abs(2 - one / 2) / 6)
-    left_empty = FIRST[1] / 2 * np.exp(-20 / 6 - abs(2 - one) / 6)
-    right_empty = FIRST[1] / 2 * np.exp(-abs(20 - one) / 6 - 2 / 6)
-    whole = uneven.sum() + alike.sum() + left_empty.sum() + right_empty.sum()
-    first = (uneven * one[:, None]).sum() + (alike * one / 2).sum() + (right_empty * one).sum()
+    divided = likelihood * density
+    left_empty = row[EMPTY] / 2 * np.exp(-20 / 6 - abs(2 - one) / 6)
+    right_empty = row[EMPTY] / 2 * np.exp(-abs(20 - one) / 6 - 2 / 6)
+    whole = divided.sum() + left_empty.sum() + right_empty.sum()
+    moment = (divided * one[:, None]).sum() + (right_empty * one).sum()
     mean = made.passed(prior)[0]
-    assert mean[tree.leaf[0]] == pytest.approx(first / whole, abs=0.12), "of a standard deviation of 9"
+    assert mean[tree.leaf[0]] == pytest.approx(moment / whole, abs=0.12), "of a standard deviation of 9"
     assert mean[0] == pytest.approx(mean[1] + mean[2], abs=0.05)
 
 
@@ -115,9 +132,11 @@ def test_groups_that_noise_may_have_made_are_drawn_to_nothing_and_others_are_not
     lone = found(900, 5, -8, 9, -3, 6, -9, 4)
     assert lone[0] == pytest.approx(900, abs=15)
     assert lone[1:].max() < 1, "seven empty ones beside it"
-    level = found(105, 90, 112, 99, 103, 94, 89, 108)
+    level = found(35, 20, 42, 29, 33, 24, 19, 38)
     assert np.ptp(level) < 10, "alike: closer to each other than the noisy ones, which are 23 apart"
-    assert level.sum() == pytest.approx(800, abs=10)
+    assert level.sum() == pytest.approx(240, abs=10)
+    many = found(10_035, 10_020, 10_042, 10_029, 10_033, 10_024, 10_019, 10_038)
+    assert np.ptp(many) > 18, "by chance 10,000 records are farther from each other than noise is from 0"
 
 
 def test_a_mirrored_line_has_mirrored_means():

@@ -150,6 +150,7 @@ class TestAverages:
     def test_averages_know_the_variance_of_the_noise(self, monkeypatch):
         seen, average = [], pruned.averaged
         monkeypatch.setattr(pruned, "averaged", lambda given: seen.append(given) or average(given))
+        monkeypatch.setattr(averaged_trees, "_FEW_GROUPS", 2)
         _, found, _ = values(np.repeat([5, 900, 0, 40], 256))
         known = noise_law.variance(found.error.scales)
         assert isinstance(found.error, TreeTotals) and seen[0].leaf[1].size

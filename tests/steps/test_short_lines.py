@@ -1,4 +1,4 @@
-"""Short lines have posterior means of what was measured: which lines, and by which numbers."""
+"""Lines in few groups have posterior means of what was measured: which lines, and by which numbers."""
 
 from fractions import Fraction
 from functools import partial
@@ -18,10 +18,10 @@ from dphist.privacy.curator import Curator
 from dphist.steps import estimate
 from dphist.steps.estimate import averaged_trees
 from dphist.uncertainty import noise_law
-from naive_posterior import FIRST, Twin
+from naive_posterior import Twin, first
 
 
-def measured(monkeypatch, groups, *, spec="ranges", epsilon="1/10", shape=None):
+def measured(monkeypatch, groups, *, spec="ranges", epsilon="1/10", shape=None, high=90):
     """Return an estimate, and the noisy totals that agree which it is made of, if there are any."""
     kept = []
     draw = averaged_trees.agreeing_totals
@@ -34,18 +34,22 @@ def measured(monkeypatch, groups, *, spec="ranges", epsilon="1/10", shape=None):
     monkeypatch.setattr(averaged_trees, "agreeing_totals", agreeing_totals)
     n = groups.n
     domain = Domain(tuple(Integers(0, side - 1) for side in shape or (n,)))
-    x = np.where(np.arange(n) < n // 3, 90, 2).reshape(domain.shape)
+    x = np.where(np.arange(n) < n // 3, high, 2).reshape(domain.shape)
     made = Curator.simulated(Counts(x, domain), epsilon=Fraction(epsilon), seed=4)
     found = estimate.AveragedTree()(made, None, groups, make_workload(spec, domain), share=Fraction(1))
     return found, *kept[0]
 
 
-def wanted(tree, groups, noisy):
-    """Posterior means by the scales of the factors, on grids as wide as the noise of each total is."""
+def deviations(tree, noisy):
     error = variances.tree_error(tree, noise_law.variance(noisy.scale))
-    deviation = np.sqrt(variances.range_variances(error, tree.lo, tree.hi))
+    return np.sqrt(variances.range_variances(error, tree.lo, tree.hi))
+
+
+def wanted(tree, groups, noisy, few=False):
+    """Posterior means by the scales of the factors, on grids as wide as the noise of each total is."""
+    values = noisy.values.astype(np.float64)
     return posterior.posterior_totals(
-        tree, groups.starts, noisy.values.astype(np.float64), noisy.own, deviation
+        tree, groups.starts, values, noisy.own, deviations(tree, noisy), few=few
     )
 
 
@@ -79,23 +83,69 @@ def test_bins_of_longer_lines_have_averages_both_ways(monkeypatch):
     assert np.allclose(found.values, (averages(tree, groups, noisy) + shifted) / 2)
 
 
-@pytest.mark.parametrize("n", [64, 256])
-def test_groups_of_short_lines_have_posterior_means_that_follow_trends(monkeypatch, n):
+@pytest.mark.parametrize("n", [64, 1024])
+def test_groups_of_lines_have_posterior_means_that_follow_trends(monkeypatch, n):
     groups = uneven_groups(n)
-    found, tree, noisy = measured(monkeypatch, groups)
+    found, tree, noisy = measured(monkeypatch, groups, high=400)
     assert found.error.pruned and found.error.agreeing
     totals = wanted(tree, groups, noisy)
     assert np.array_equal(found.values, along_trends(totals, groups.starts))
     assert not np.allclose(totals, averages(tree, groups, noisy), rtol=1e-3)
+    assert not np.allclose(totals, wanted(tree, groups, noisy, few=True), rtol=1e-3)
 
 
-def test_groups_of_longer_lines_have_averages_over_prunings(monkeypatch):
-    groups = uneven_groups(512)
-    found, tree, noisy = measured(monkeypatch, groups)
-    assert np.allclose(found.values, along_trends(averages(tree, groups, noisy), groups.starts))
-    just_above = Groups(np.array([0, 64, 128, 192, 257]))
-    found, tree, noisy = measured(monkeypatch, just_above)
-    assert np.allclose(found.values, along_trends(averages(tree, just_above, noisy), just_above.starts))
+@pytest.mark.parametrize("n", [128, 1024])
+def test_groups_of_few_records_have_the_mean_of_both(monkeypatch, n):
+    groups = uneven_groups(n)
+    found, tree, noisy = measured(monkeypatch, groups, high=2 if n > 128 else 40)
+    assert noisy.values[0] < 2500, "250 scales"
+    totals = (wanted(tree, groups, noisy, few=True) + averages(tree, groups, noisy)) / 2
+    assert np.allclose(found.values, along_trends(totals, groups.starts), rtol=1e-12)
+
+
+def test_records_are_few_up_to_250_scales_of_all_of_epsilon(monkeypatch):
+    """Whatever share was left for the groups: the bar is that of the question before it."""
+    groups = uneven_groups(128)
+    _, tree, noisy = measured(monkeypatch, groups)
+
+    def few(total, scale):
+        said = []
+        monkeypatch.setattr(
+            averaged_trees,
+            "posterior",
+            lambda tree, groups, noisy, *, few=False: said.append(few) or np.full(groups.k, total / groups.k),
+        )
+        moved = noisy._replace(values=noisy.values + (total - noisy.values[0]))
+        averaged_trees.totals_of_few(tree, groups, moved, scale=scale)
+        return said
+
+    assert few(2500, 10.0) == [True] and few(2501, 10.0) == [False] and few(2501, 10.1) == [True]
+    groups = uneven_groups(64)
+    _, tree, noisy = measured(monkeypatch, groups)
+    assert few(100, 10.0) == [False], "few bins have no use for it"
+
+
+@pytest.mark.parametrize(("moved", "trusted"), [(0.9, True), (-0.9, True), (1.1, False), (-1.1, False)])
+def test_means_that_move_all_records_by_a_standard_error_are_not_taken(monkeypatch, moved, trusted):
+    groups = uneven_groups(128)
+    _, tree, noisy = measured(monkeypatch, groups, high=400)
+    found, cautious = np.zeros(groups.k), np.arange(groups.k)
+    found[0] = noisy.values[0] + moved * deviations(tree, noisy)[0]
+    monkeypatch.setattr(
+        averaged_trees,
+        "posterior",
+        lambda tree, groups, noisy, *, few=False: (cautious if few else found).astype(np.float64),
+    )
+    made = averaged_trees.totals_of_few(tree, groups, noisy, scale=10.0)
+    assert np.allclose(made, found if trusted else (cautious + averages(tree, groups, noisy)) / 2)
+
+
+def test_many_groups_have_averages_over_prunings(monkeypatch):
+    for k, few in ((256, True), (257, False)):
+        groups = Groups(np.arange(k + 1) * 2)
+        found, tree, noisy = measured(monkeypatch, groups)
+        totals = wanted(tree, groups, noisy) if few else averages(tree, groups, noisy)
+        assert np.allclose(found.values, along_trends(totals, groups.starts), rtol=1e-12)
 
 
 def test_groups_along_a_curve_have_averages_over_prunings(monkeypatch):
@@ -159,7 +209,7 @@ def test_points_that_leave_nothing_to_the_other_child_count_whatever_is_rounded(
     tree, starts = trees.pruned_tree(np.arange(3)), np.arange(3)
     scale = np.full(3, np.random.default_rng(seed).uniform(0.1, 9))
     given = tree, starts, np.full(3, -0.5 * seed * scale[0]), scale, scale
-    prior = np.tile(FIRST, (2, 1))
-    assert posterior._Posterior(*given).passed(prior)[0] == pytest.approx(
+    prior = first(2)
+    assert posterior._Posterior(*given, False).passed(prior)[0] == pytest.approx(
         Twin(*given).passed(prior)[0], rel=1e-7
     )

@@ -8,13 +8,16 @@ divided among few groups.
 The prior. Any total of the root is as likely as any other. A node has the part a of its bins in its left
 child, and its total T is divided in one of these ways:
 
-* alike: the left child has a T;
+* even: the left child's part of T has a normal law with mean a and the variance a (1 - a) / (c + 1), for one
+  of the concentrations c in ``EVEN``. Records fall to either child by chance, too, which adds a (1 - a) / T;
+  that is all where c is infinite. If the child's total deviates by less than half a step, it is a T;
 * one child is empty, the left or the right one, each with the same probability;
-* uneven: the left child's part of T has a beta law with mean a, of one of the ``CONCENTRATIONS`` c. Records
-  fall to either child by chance, too, which adds 1/T to the law's 1/(c + 1): its concentration is smaller.
+* uneven: a beta law with mean a, of one of the concentrations ``UNEVEN``; chance makes these smaller.
 
-How likely each way is depends on the height of a node, and is learnt from the noisy totals by expectation
-maximisation: heights near each other count together.
+A total of 0 can be divided in one way only, which says nothing of these. How likely each way is depends on
+the height of a node, and is learnt from the noisy totals by expectation maximisation: heights near each other
+count together. Before, children of many bins are less likely empty than those of few. What is empty counts
+for an empty child, too, though less: among many empty nodes another is likely.
 
 The sums. Given T, what is measured below a node is independent of all else. Let m_v(T) be the likelihood of
 everything at and below v, on an even grid of totals and linear in between. From the leaves up, m_v is its
@@ -38,14 +41,21 @@ from dphist.kernels import kernel, subkernel
 from dphist.kernels.beta import incomplete_beta
 from dphist.kernels.trees.tree import Nodes, Tree
 
-CONCENTRATIONS = (256.0, 24.0, 4.0, 1.0, 0.35)
+EVEN = np.array([math.inf, 65536.0, 4096.0, 256.0])
+UNEVEN = (24.0, 4.0, 1.0, 0.35)
 POINTS = 35  # totals of a node's grid
 _REACH = 5.0  # standard deviations of its noise, to either side
 _ROUNDS = 3  # of learning
-_ALIKE, _EMPTY, _UNEVEN = range(3)  # columns of the prior; from the last on, one for each concentration
-_FIRST = np.array([0.05, 0.44] + [0.51 / len(CONCENTRATIONS)] * len(CONCENTRATIONS))
+_EMPTY, _UNEVEN = EVEN.size, EVEN.size + 1  # columns of the prior: even ways, an empty child, uneven ways
+_FIRST_EVEN = (0.15, 0.1, 0.1, 0.15)
+_FIRST_EMPTY, _FALLS = 0.4, 0.2  # for a node of two bins, and by how much its odds fall for each height above
+_OF_FEW = 0.25  # times as likely where there are few records: those of a node are more easily overlooked
+_NOTHING_THERE = 0.4  # of an empty child that a node counts for if it is empty; nothing where there are few
 _OPINION = 0.5  # nodes that the prior before anything is learnt counts as
 _NEARBY = 0.5  # how much a node of the next height counts beside one of a height itself
+_FAR = 4.0  # standard deviations of an even way that are gone through
+_ENDS, _STEPS = 6.0, 1024  # of a table of the normal law
+_NORMAL = np.array([0.5 * math.erfc(-z / math.sqrt(2.0)) for z in np.linspace(-_ENDS, _ENDS, _STEPS + 1)])
 _CELLS = 128  # of a table of beta laws; their ends are finer towards 0 and 1
 _OCTAVES = 14  # of totals that have tables of their own; in larger ones chance is nothing
 _LEAST = 0.25  # concentration; chance alone would leave none to a total below a record
@@ -53,7 +63,9 @@ _NOTHING = 1e-200  # a likelihood that is none, and the sum of some
 _SMALL = 1e-9  # the narrowest noise, in records: below it counts are known exactly
 
 
-def posterior_totals(tree: Tree, starts: Ints, noisy: Floats, scale: Floats, deviation: Floats) -> Floats:
+def posterior_totals(
+    tree: Tree, starts: Ints, noisy: Floats, scale: Floats, deviation: Floats, *, few: bool = False
+) -> Floats:
     """Return non-negative totals of the groups.
 
     Args:
@@ -61,6 +73,7 @@ def posterior_totals(tree: Tree, starts: Ints, noisy: Floats, scale: Floats, dev
         noisy: the total of each node, that of its children together.
         scale: s_v of each node; infinite where it has no factor. Every leaf has one.
         deviation: the standard deviation of each node's noise.
+        few: whether there are few records in all, so that nodes that look empty more often hold some.
     """
     given = noisy, scale, deviation
     if any(each.shape != (tree.size,) for each in given) or starts.shape != (tree.k + 1,):
@@ -69,13 +82,15 @@ def posterior_totals(tree: Tree, starts: Ints, noisy: Floats, scale: Floats, dev
         raise UsageError("a posterior needs finite totals and deviations, and scales above 0.")
     if tree.k == 1:
         return np.maximum(noisy[tree.leaf], 0.0)
-    return _Posterior(tree, starts, *given).means()
+    return _Posterior(tree, starts, *given, few).means()
 
 
 class _Posterior:
     """The grids of a tree's nodes, and what its passes share."""
 
-    def __init__(self, tree: Tree, starts: Ints, noisy: Floats, scale: Floats, deviation: Floats) -> None:
+    def __init__(
+        self, tree: Tree, starts: Ints, noisy: Floats, scale: Floats, deviation: Floats, few: bool
+    ) -> None:
         self.tree, self.noisy, self.scale = tree, noisy, np.maximum(scale, _SMALL)
         self.low, self.step = grids(tree, noisy, np.maximum(deviation, _SMALL))
         inner = tree.left > 0
@@ -86,11 +101,12 @@ class _Posterior:
         self.which = np.zeros(tree.size, np.int64)
         self.which[inner] = which
         self.laws = np.stack([beta_laws(float(part)) for part in parts])
-        self.heights = int(tree.height.max()) + 1
+        self.first = first_odds(int(tree.height.max()) + 1, few)
+        self.nothing = 0.0 if few else _NOTHING_THERE
 
     def means(self) -> Floats:
         """Return the posterior means of the groups' totals, with what is learnt in a few rounds."""
-        prior = np.tile(_FIRST, (self.heights, 1))
+        prior = self.first
         for _ in range(_ROUNDS):
             prior = self._learnt(prior, *self.passed(prior)[1:])
         return self.passed(prior)[0][self.tree.leaf]
@@ -99,8 +115,8 @@ class _Posterior:
         """Pass once from the leaves up and down again.
 
         Returns:
-            The posterior mean of every node's total; how many nodes of each height are alike, and how many
-            have an empty child; how many are uneven, by the cells of their parts.
+            The posterior mean of every node's total; how many nodes of each height are divided in each even
+            way, and how many have an empty child; how many are uneven, by the cells of their parts.
         """
         tree, shape = self.tree, (self.tree.size, POINTS)
         laws = np.einsum("hc,pocx->hpox", prior[:, _UNEVEN:], self.laws)
@@ -114,9 +130,9 @@ class _Posterior:
         )
         known = (*given, self.low, self.step, prior, laws, np.empty(shape), np.empty(tree.size))
         _rise(*known)
-        mean, counted = np.empty(tree.size), np.zeros((self.heights, _UNEVEN))
+        mean, counted = np.empty(tree.size), np.zeros((len(prior), _UNEVEN))
         uneven = np.zeros((*laws.shape[:3], _CELLS))
-        _fall(*known, np.zeros(shape), mean, counted, uneven)
+        _fall(*known, np.zeros(shape), self.nothing, mean, counted, uneven)
         return mean, counted, uneven
 
     def _learnt(self, prior: Floats, counted: Floats, uneven: Floats) -> Floats:
@@ -125,9 +141,18 @@ class _Posterior:
         whole = cells.sum(axis=3, keepdims=True)
         responsible = np.divide(cells, whole, out=np.zeros_like(cells), where=whole > 0.0)
         found = np.concatenate((counted, np.einsum("hpocx,hpox->hc", responsible, uneven)), axis=1)
-        height = np.arange(self.heights)
+        height = np.arange(len(prior))
         near = _NEARBY ** np.abs(height[:, None] - height) @ found
-        return np.asarray((near + _OPINION * _FIRST) / (near.sum(axis=1, keepdims=True) + _OPINION))
+        return np.asarray((near + _OPINION * self.first) / (near.sum(axis=1, keepdims=True) + _OPINION))
+
+
+def first_odds(heights: int, few: bool) -> Floats:
+    """Return how likely each way to divide the nodes of each height is before anything is learnt."""
+    falls = 1.0 + _FALLS * np.maximum(np.arange(heights) - 1.0, 0.0)
+    empty = _FIRST_EMPTY * (_OF_FEW if few else 1.0) / falls
+    even = np.tile(_FIRST_EVEN, (heights, 1))
+    each = (1.0 - empty - even.sum(axis=1)) / len(UNEVEN)
+    return np.column_stack((even, empty, *[each] * len(UNEVEN)))
 
 
 def grids(tree: Tree, noisy: Floats, deviation: Floats) -> tuple[Floats, Floats]:
@@ -147,9 +172,9 @@ def beta_laws(part: float) -> Floats:
 
     The ends u of the cells lie at 2 x^2 and, above a half, 1 - 2 (1 - x)^2, for even x.
     """
-    out = np.empty((_OCTAVES, len(CONCENTRATIONS), _CELLS + 1))
+    out = np.empty((_OCTAVES, len(UNEVEN), _CELLS + 1))
     for octave in range(_OCTAVES):
-        for i, c in enumerate(CONCENTRATIONS):
+        for i, c in enumerate(UNEVEN):
             own = max(1.0 / (1.0 / (c + 1.0) + 2.0 ** -(octave + 0.5)) - 1.0, _LEAST)
             _beta_law(own * part, own * (1.0 - part), out[octave, i])
     return frozen(out)
@@ -197,15 +222,31 @@ def _rise(
                 one, two = _at(message, low, step, c, part[q] * total), 0.0
                 if one > 0.0:
                     two = _at(message, low, step, d, total - part[q] * total)
-                found = ways[_ALIKE] * one * two
-                one, two = _at(message, low, step, c, 0.0), _at(message, low, step, d, 0.0)
-                if one > 0.0:
-                    found += 0.5 * ways[_EMPTY] * one * _at(message, low, step, d, total)
-                if two > 0.0:
-                    found += 0.5 * ways[_EMPTY] * two * _at(message, low, step, c, total)
+                found = one * two  # a total of 0 is divided in one way
                 if total > 0.0:
                     # The child whose grid is finer is gone through point by point.
                     e, f = (c, d) if step[c] <= step[d] else (d, c)
+                    mean, exact, found = (part[q] if e < f else 1.0 - part[q]) * total, found, 0.0
+                    for k in range(EVEN.size):
+                        sd = _deviation(total, part[q], EVEN[k])
+                        if _exact(sd, step[e], total):
+                            found += ways[k] * exact
+                            continue
+                        first, last = _near(low, step, e, f, total, mean, sd)
+                        begin, end = _normal(-mean / sd), _normal((total - mean) / sd)
+                        before, whole = _cut((low[e] + step[e] * (first - 0.5) - mean) / sd, begin, end), 0.0
+                        for i in range(first, last + 1):
+                            own = low[e] + step[e] * i
+                            after = _cut((own + 0.5 * step[e] - mean) / sd, begin, end)
+                            other = _at(message, low, step, f, max(total - own, 0.0))
+                            whole += (after - before) * message[e, i] * other
+                            before = after
+                        found += ways[k] * whole / (end - begin)
+                    one, two = _at(message, low, step, c, 0.0), _at(message, low, step, d, 0.0)
+                    if one > 0.0:
+                        found += 0.5 * ways[_EMPTY] * one * _at(message, low, step, d, total)
+                    if two > 0.0:
+                        found += 0.5 * ways[_EMPTY] * two * _at(message, low, step, c, total)
                     law = laws[height[q], which[q], _octave(total)]
                     first, last = _reached(low, step, e, f, total)
                     before = _below(law, (low[e] + step[e] * (first - 0.5)) / total, e > f)
@@ -241,6 +282,7 @@ def _fall(
     message: Floats,
     largest: Floats,
     outside: Floats,
+    nothing: float,
     mean: Floats,
     counted: Floats,
     uneven: Floats,
@@ -250,6 +292,7 @@ def _fall(
     Args:
         message: as `_rise` wrote it, and ``largest``; its other arguments are the same.
         outside: r of every node, 0 at first.
+        nothing: of an empty child that an empty node counts for.
         uneven: how likely uneven parts are of each cell of the laws.
     """
     cells = uneven.shape[3]
@@ -273,11 +316,36 @@ def _fall(
                 continue
             one, i, x = _spot(message, low, step, c, part[q] * total)
             two, k, y = _spot(message, low, step, d, total - part[q] * total)
-            weight = own * ways[_ALIKE]
-            if one > 0.0 and two > 0.0:
-                counted[h, _ALIKE] += weight * one * two
-                _add(outside, c, i, x, weight * two)
-                _add(outside, d, k, y, weight * one)
+            if total == 0.0:
+                if one > 0.0 and two > 0.0:
+                    counted[h, _EMPTY] += nothing * own * one * two
+                    _add(outside, c, i, x, own * two)
+                    _add(outside, d, k, y, own * one)
+                continue
+            e, f = (c, d) if step[c] <= step[d] else (d, c)
+            middle, exact = (part[q] if e < f else 1.0 - part[q]) * total, 0.0
+            for w in range(EVEN.size):
+                sd = _deviation(total, part[q], EVEN[w])
+                if _exact(sd, step[e], total):
+                    exact += ways[w]
+                    counted[h, w] += own * ways[w] * one * two
+                    continue
+                first, last = _near(low, step, e, f, total, middle, sd)
+                begin, end = _normal(-middle / sd), _normal((total - middle) / sd)
+                before = _cut((low[e] + step[e] * (first - 0.5) - middle) / sd, begin, end)
+                for m in range(first, last + 1):
+                    point = low[e] + step[e] * m
+                    after = _cut((point + 0.5 * step[e] - middle) / sd, begin, end)
+                    weight = own * ways[w] * (after - before) / (end - begin)
+                    before = after
+                    three, r, z = _spot(message, low, step, f, max(total - point, 0.0))
+                    if weight * message[e, m] * three > 0.0:
+                        counted[h, w] += weight * message[e, m] * three
+                        _add(outside, e, m, 0.0, weight * three)
+                        _add(outside, f, r, z, weight * message[e, m])
+            if exact > 0.0 and one > 0.0 and two > 0.0:
+                _add(outside, c, i, x, own * exact * two)
+                _add(outside, d, k, y, own * exact * one)
             weight = own * 0.5 * ways[_EMPTY]
             for side in range(2):
                 e, f = (c, d) if side == 0 else (d, c)
@@ -287,25 +355,24 @@ def _fall(
                     counted[h, _EMPTY] += weight * one * two
                     _add(outside, e, 0, 0.0, weight * two)
                     _add(outside, f, k, y, weight * one)
-            if total > 0.0:
-                e, f = (c, d) if step[c] <= step[d] else (d, c)
-                octave = _octave(total)
-                law = laws[h, which[q], octave]
-                first, last = _reached(low, step, e, f, total)
-                before = _below(law, (low[e] + step[e] * (first - 0.5)) / total, e > f)
-                for i in range(first, last + 1):
-                    point = low[e] + step[e] * i
-                    after = _below(law, (point + 0.5 * step[e]) / total, e > f)
-                    weight = own * abs(after - before)
-                    before = after
-                    two, k, y = _spot(message, low, step, f, max(total - point, 0.0))
-                    likely = weight * message[e, i] * two
-                    if likely > 0.0:
-                        _add(outside, e, i, 0.0, weight * two)
-                        _add(outside, f, k, y, weight * message[e, i])
-                        u = min(point / total, 1.0)
-                        cell = min(int(_place(1.0 - u if e > f else u) * cells), cells - 1)
-                        uneven[h, which[q], octave, cell] += likely
+            e, f = (c, d) if step[c] <= step[d] else (d, c)
+            octave = _octave(total)
+            law = laws[h, which[q], octave]
+            first, last = _reached(low, step, e, f, total)
+            before = _below(law, (low[e] + step[e] * (first - 0.5)) / total, e > f)
+            for i in range(first, last + 1):
+                point = low[e] + step[e] * i
+                after = _below(law, (point + 0.5 * step[e]) / total, e > f)
+                weight = own * abs(after - before)
+                before = after
+                two, k, y = _spot(message, low, step, f, max(total - point, 0.0))
+                likely = weight * message[e, i] * two
+                if likely > 0.0:
+                    _add(outside, e, i, 0.0, weight * two)
+                    _add(outside, f, k, y, weight * message[e, i])
+                    u = min(point / total, 1.0)
+                    cell = min(int(_place(1.0 - u if e > f else u) * cells), cells - 1)
+                    uneven[h, which[q], octave, cell] += likely
 
 
 @subkernel
@@ -361,6 +428,45 @@ def _reached(low: Floats, step: Floats, e: int, f: int, total: float) -> tuple[i
     most = (total - low[f] - low[e]) / step[e]
     least, most = max(least - 1e-9, 0.0), min(most + 1e-9, POINTS - 1.0)
     return math.ceil(min(least, float(POINTS))), math.floor(max(most, -1.0))
+
+
+@subkernel
+def _deviation(total: float, part: float, concentration: float) -> float:
+    """Return the standard deviation of the left child's total where a node is divided evenly."""
+    return math.sqrt(total * part * (1.0 - part) * (1.0 + total / (concentration + 1.0)))
+
+
+@subkernel
+def _exact(sd: float, step: float, total: float) -> bool:
+    """Return whether an even way leaves a child its part of the bins; chance divides no part of a record."""
+    return sd < 0.5 * step or sd > total
+
+
+@subkernel
+def _near(low: Floats, step: Floats, e: int, f: int, total: float, mean: float, sd: float) -> tuple[int, int]:
+    """Return the first and the last point of one child's grid that an even way is likely to reach."""
+    first, last = _reached(low, step, e, f, total)
+    least, most = (mean - _FAR * sd - low[e]) / step[e], (mean + _FAR * sd - low[e]) / step[e]
+    least, most = min(max(least, 0.0), float(POINTS)), min(max(most, -1.0), POINTS - 1.0)
+    return max(first, math.ceil(least)), min(last, math.floor(most))
+
+
+@subkernel
+def _normal(z: float) -> float:
+    """Return the normal law's distribution function."""
+    x = (z + _ENDS) * (_STEPS / (2.0 * _ENDS))
+    if x <= 0.0:
+        return 0.0
+    if x >= _STEPS:
+        return 1.0
+    i = int(x)
+    return float(_NORMAL[i] + (x - i) * (_NORMAL[i + 1] - _NORMAL[i]))
+
+
+@subkernel
+def _cut(z: float, begin: float, end: float) -> float:
+    """Return the same between its values at 0 and at the whole total."""
+    return min(max(_normal(z), begin), end)
 
 
 @subkernel

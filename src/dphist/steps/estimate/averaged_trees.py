@@ -42,9 +42,10 @@ _MOST_DRAWS = 1 << 22  # that it may take, foreseen: some tenths of a second
 # scales up to which a cell is held in part, and how many may be for noise on each, times the squared gain.
 _ASKED, _MOST_ASKED = Fraction(12), Fraction(1, 32)
 _HELD, _FEW_HELD = 1.5, 0.45
-# Bins of a line up to which its groups, and up to which bins that stay alone, have posterior means by the law
-# of their noise, if it agrees. Of listed ranges bins alone are measured as groups are.
-_SHORT_LINE, _FEW_ALONE = 256, 64
+# Groups of a line, and bins that stay alone, up to which their totals are posterior means by the law of their
+# noise, if it agrees. Of listed ranges bins alone are measured as groups are.
+_FEW_GROUPS, _FEW_ALONE = 256, 64
+_SCARCE = 250.0  # records in all, in noise scales of the whole budget, up to which they are few
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ def _over_groups(curator: Curator, groups: Groups, asked: Queries, *, share: Fra
         found = Estimated(groups.means(noisy.values[tree.leaf].astype(np.float64)), model)
     else:
         found = fitted_tree(groups, tree, noisy, pruned=pruned)
-    if isinstance(noisy, Agreeing) and groups.order is None and groups.n <= _SHORT_LINE:
-        totals = posterior(tree, groups, noisy)
+    if isinstance(noisy, Agreeing) and groups.order is None and groups.k <= _FEW_GROUPS:
+        totals = totals_of_few(tree, groups, noisy, scale=curator.scale(Fraction(1)))
     else:
         given = gathered(tree, groups.starts, noisy.values, np.asarray(noisy.scale), noise_law.variance)
         del tree, noisy  # averages of very many bins need the memory
@@ -245,6 +246,13 @@ class Agreeing(NamedTuple):
     scale: Floats
     own: Floats
 
+    def deviations(self, tree: trees.Tree) -> Floats:
+        """Return the standard deviation of the noise of each node's total."""
+        from dphist.kernels.trees import variances
+
+        error = variances.tree_error(tree, noise_law.variance(self.scale))
+        return np.sqrt(np.maximum(variances.range_variances(error, tree.lo, tree.hi), 0.0))
+
 
 def agreeing_totals(
     curator: Curator, groups: Groups, tree: trees.Tree, weights: Floats, *, share: Fraction
@@ -260,16 +268,34 @@ def agreeing_totals(
     return Agreeing(below[tree.hi] - below[tree.lo], noise_law.scale_of(_WIDER * equal), own)
 
 
-def posterior(tree: trees.Tree, groups: Groups, noisy: Agreeing) -> Floats:
+def posterior(tree: trees.Tree, groups: Groups, noisy: Agreeing, *, few: bool = False) -> Floats:
     """Return the posterior means of the groups' totals."""
     from dphist.kernels.averaging.posterior import posterior_totals
-    from dphist.kernels.trees import variances
 
-    error = variances.tree_error(tree, noise_law.variance(noisy.scale))
-    variance = variances.range_variances(error, tree.lo, tree.hi)
-    return posterior_totals(
-        tree, groups.starts, noisy.values.astype(np.float64), noisy.own, np.sqrt(np.maximum(variance, 0.0))
-    )
+    values = noisy.values.astype(np.float64)
+    return posterior_totals(tree, groups.starts, values, noisy.own, noisy.deviations(tree), few=few)
+
+
+def totals_of_few(tree: trees.Tree, groups: Groups, noisy: Agreeing, *, scale: float) -> Floats:
+    """Return the totals of not too many groups: posterior means, or on longer lines a more cautious mean.
+
+    Of few records a large part may lie in groups that look empty; and means that move the total of all by
+    more than its standard error rest on a prior that hardly is that of these data. Either way the mean of two
+    others is taken: of those for which empty groups are rarer, and of averages over prunings.
+
+    Args:
+        scale: of noise that the whole budget pays.
+    """
+    from dphist.kernels.averaging.pruned import averaged, gathered
+
+    total = float(noisy.values[0])
+    if groups.n <= _FEW_ALONE or total > _SCARCE * scale:
+        found = posterior(tree, groups, noisy)
+        if groups.n <= _FEW_ALONE or abs(float(found.sum()) - total) <= noisy.deviations(tree)[0]:
+            return found
+    cautious = posterior(tree, groups, noisy, few=True)
+    cautious += averaged(gathered(tree, groups.starts, noisy.values, noisy.scale, noise_law.variance))
+    return cautious * 0.5
 
 
 def _cut_off(groups: Groups) -> tuple[trees.Tree, bool]:
