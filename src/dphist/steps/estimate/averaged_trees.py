@@ -45,7 +45,7 @@ _HELD, _FEW_HELD = 1.5, 0.45
 # Groups of a line, and bins that stay alone, up to which their totals are posterior means by the law of their
 # noise, if it agrees. Of listed ranges bins alone are measured as groups are.
 _FEW_GROUPS, _FEW_ALONE = 256, 64
-_SCARCE = 250.0  # records in all, in noise scales of the whole budget, up to which they are few
+_FEW_RECORDS = 1000.0  # in noise scales of the whole budget: up to so many in all are few
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def totals_of_few(tree: trees.Tree, groups: Groups, noisy: Agreeing, *, scale: f
     from dphist.kernels.averaging.pruned import averaged, gathered
 
     total = float(noisy.values[0])
-    if groups.n <= _FEW_ALONE or total > _SCARCE * scale:
+    if groups.n <= _FEW_ALONE or total > _FEW_RECORDS * scale:
         found = posterior(tree, groups, noisy)
         if groups.n <= _FEW_ALONE or abs(float(found.sum()) - total) <= noisy.deviations(tree)[0]:
             return found
