@@ -227,9 +227,12 @@ def test_a_release_names_its_source_without_folders_hosts_or_passwords(tmp_path,
 
 def test_noise_too_wide_to_draw_is_refused_before_it_is_paid_for():
     ledger = dphist.MemoryLedger()
-    with pytest.raises(UsageError, match="too small"):
+    with pytest.raises(UsageError, match="too small.*choose 0.015 or more"):
         dphist.from_counts([1, 2], epsilon=1e-9, sensitivity=10**6, ledger=ledger)
     assert ledger.spent("default") == 0
+    dphist.from_counts([1, 2], epsilon="0.015", sensitivity=10**6, ledger=ledger)
+    with pytest.raises(UsageError, match="too small"):
+        dphist.from_counts([1, 2], epsilon="0.0149", sensitivity=10**6, ledger=ledger)
 
 
 def test_a_ledger_is_a_path_or_a_ledger():

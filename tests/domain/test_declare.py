@@ -73,6 +73,8 @@ WRONG = {
     "bins and steps": ({"bins": 3, "range": YEAR, "every": "day"}, "bins and every each say"),
     "labels and bins": ({"bins": 3, "categories": ["a"]}, "leave one out"),
     "range and integers": ({"range": (0, 9), "integers": (0, 9)}, "range goes with a number of bins"),
+    "a grid's bins": ({"bins": (25, 25), "range": ((0, 1), (0, 2))}, "Two columns are a grid: histogram2d"),
+    "edges and range": ({"bins": (0, 1), "range": (0, 1)}, "edges have their ends.$"),
     "other without labels": ({"bins": 3, "range": (0, 1), "other": "x"}, "beside those of categories"),
     "dates without steps": ({"range": YEAR}, "say how long a bin is.*every='week'"),
     "dates and bins": ({"bins": 3, "range": YEAR}, "every='week', instead of bins"),

@@ -111,7 +111,7 @@ def test_categories_count_declared_labels_and_may_gather_the_rest():
         ([0, 1, 1], None, "repeated"),
         ([0, float("nan")], None, "finite"),
         (["a", "b"], None, "must be a number"),
-        ([0, 1], (0, 1), "already have their ends"),
+        ([0, 1], (0, 1), "edges have their ends"),
         (Integers(0, 1), (0, 1), "already have their ends"),
     ],
 )

@@ -1,6 +1,7 @@
 """Averages of a grid by products of its sides' contrasts, against dense matrices and plain sums."""
 
 import itertools
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +21,10 @@ from dphist.kernels.averaging.products import (
     made_of,
     shrunk,
 )
+from dphist.kernels.trees import pyramids
 from dphist.kernels.trees.hats import WHOLE, fitted_pyramids
+from dphist.methods import memory
+from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
 from dphist.steps import estimate
@@ -163,3 +167,19 @@ def test_averages_of_a_grid_have_less_error_on_slopes_and_levels():
             errors.append([boxes.mean_absolute_error(each - x.ravel()) for each in (found, made)])
         before, after = np.mean(errors, axis=0)
         assert after < most * before
+
+
+def test_trees_of_rows_and_of_columns_are_shifted_by_other_steps():
+    for one in products._bases(16, 16)[1:]:
+        assert not np.array_equal(one.down.low, one.across.low)
+
+
+def test_what_pyramids_take_off_is_worked_out_in_little_memory():
+    products._bases.cache_clear()
+    pyramids.pyramids_error(64, 64)
+    tracemalloc.start()
+    products._bases(64, 64)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    domain = Domain((Integers(0, 63), Integers(0, 63)))
+    assert peak < memory.bytes_needed(make_pipeline("dawa3", domain), domain)

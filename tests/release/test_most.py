@@ -80,6 +80,24 @@ def test_answers_say_it_in_the_shell(merged, alone, tmp_path):
             assert ("hold for about 95 %" in done.stderr) == (said and "--joint" not in more)
 
 
+def test_publishing_says_it_and_that_nothing_was_found(tmp_path):
+    records = tmp_path / "visits.csv"
+    command = [sys.executable, "-m", "dphist", "publish", str(records), "--column", "age", "--epsilon", "1"]
+    command += ["--integers", "0", "99", "--ledger", str(tmp_path / "new.db")]
+    dphist.Ledger.open(tmp_path / "new.db", create=True)
+    for method, rows, said, nothing in (
+        ("dawa2", 400, True, False),
+        ("identity", 400, False, False),
+        ("identity", 0, False, True),
+    ):
+        records.write_text("age\n" + "7\n" * rows + "x\n")
+        done = subprocess.run(
+            [*command, "--method", method], check=True, capture_output=True, text=True, cwd=tmp_path
+        )
+        assert ("hold for about 95 % of all bins and ranges, not for each" in done.stderr) == said
+        assert ("no bin can be told from 0" in done.stderr) == nothing or rows == 0
+
+
 @pytest.mark.parametrize(("method", "most"), [("dawa2", True), ("identity", False)])
 def test_releases_of_groups_know_it_too(method, most):
     rng = np.random.default_rng(0)

@@ -213,3 +213,17 @@ def test_points_that_leave_nothing_to_the_other_child_count_whatever_is_rounded(
     assert posterior._Posterior(*given, False).passed(prior)[0] == pytest.approx(
         Twin(*given).passed(prior)[0], rel=1e-7
     )
+
+
+def test_few_records_are_told_by_the_noise_of_all_of_epsilon(monkeypatch):
+    seen, made = [], averaged_trees.totals_of_few
+    monkeypatch.setattr(
+        averaged_trees,
+        "totals_of_few",
+        lambda *given, scale: seen.append(scale) or made(*given, scale=scale),
+    )
+    domain = Domain((Integers(0, 199),))
+    held = Curator.simulated(Counts(np.full(200, 50), domain), epsilon=Fraction(1, 2), seed=0)
+    groups = Groups(np.arange(0, 201, 4))
+    estimate.AveragedTree()(held, None, groups, make_workload("ranges", domain), share=Fraction(1, 4))
+    assert seen == [held.scale(Fraction(1))]

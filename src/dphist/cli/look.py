@@ -135,11 +135,9 @@ def _ends_in(domain: Domain, part: list[str]) -> str:
 
 def _of_most(asked: Any, level: float) -> str:
     """Return that intervals are no promise about each bin or range, where they are none."""
-    from dphist.release.words import holds_for_most
+    from dphist.release.words import of_most
 
-    if not holds_for_most(asked.release if isinstance(asked, _Sums) else asked):
-        return ""
-    return f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
+    return of_most(asked.release if isinstance(asked, _Sums) else asked, level)
 
 
 def _change(

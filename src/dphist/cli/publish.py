@@ -134,6 +134,7 @@ def publish(
             show(release.to_json())
         else:
             show_release(release)
+            _say_what_to_mind(release)
         say(budget_line(books[0], dataset))
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_interrupt(error):
@@ -142,6 +143,17 @@ def publish(
         raise Interrupted(said) from None
     if not done:
         raise typer.Exit(OutputError.exit_code)
+
+
+def _say_what_to_mind(release: Any) -> None:
+    """Say for whom intervals hold, and that a release without any bin above 0 may be of a wrong column."""
+    from dphist.release import Release
+    from dphist.release.words import of_most
+
+    if most := of_most(release, 0.95):
+        say(f"note: {most}.")
+    if isinstance(release, Release) and (release.presentable_intervals()[0] < 0.5).all():
+        say("note: no bin can be told from 0; should there be records, see dphist check: is it their column?")
 
 
 def _default_name(plan: Plan) -> str:

@@ -229,8 +229,10 @@ def _bins(given: dict[str, Any], spell: Spell) -> Axis:
         )
     if isinstance(bins, Iterable) and not (isinstance(bins, np.ndarray) and bins.ndim == 0):
         if range is not None:
+            two = isinstance(range, Sequence) and any(isinstance(end, Sequence | np.ndarray) for end in range)
+            more = " Two columns are a grid: histogram2d." if two else ""
             raise UsageError(
-                f"{spell('range')} goes with a number of {spell('bins')}; edges already have their ends."
+                f"{spell('range')} goes with a number of {spell('bins')}; edges have their ends.{more}"
             )
         refuse_column(bins, "edges")
         return Variable(bins)  # type: ignore[arg-type]

@@ -13,14 +13,16 @@ from pathlib import Path
 
 from dphist.domain import Domain
 from dphist.errors import UsageError
+from dphist.kernels.trees.hat_rules import MOST_CELLS
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.sparse import SparsePipeline
-from dphist.steps.estimate import GroupMeans, RoughMeans, WeightedMeans
+from dphist.steps.estimate import AveragedTree, GroupMeans, RoughMeans, WeightedMeans
 from dphist.steps.estimate.means import FineMeans
 from dphist.steps.partition import Singletons
 
 # Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
 _ALONE, _GROUPED, _OTHER = 64, 256, 384
+_PYRAMIDS = 4  # cells of a grid that pyramids may measure, for a byte more for each cell
 _SMALL = 1 << 24  # requests below this number of bytes are not checked
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -74,6 +76,8 @@ def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     """
     if isinstance(pipeline, SparsePipeline):
         return 0
+    if isinstance(pipeline.estimate, AveragedTree) and pipeline.estimate.asks and domain.n <= MOST_CELLS:
+        return domain.n * (_OTHER + domain.n // _PYRAMIDS)
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):
         return domain.n * _OTHER
     return domain.n * (_ALONE if isinstance(pipeline.partition, Singletons) else _GROUPED)

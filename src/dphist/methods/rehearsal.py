@@ -119,7 +119,7 @@ def _trees_over_groups() -> None:
 
 
 def _averages_over_trees() -> None:
-    """Average over a tree and over shifted ones: short lines are seldom, where their noise does not agree."""
+    """Average over a tree and over shifted ones: of short lines chance decides whether any release does."""
     from dphist.kernels.averaging.contrasts import averaged_by, spread_of
     from dphist.kernels.averaging.pruned import averaged, gathered
     from dphist.kernels.trees import variances

@@ -625,6 +625,11 @@ def _same(study: SimulatedErrors, rows: Sequence[Expected], epsilon: Fraction) -
     return note
 
 
+def _over(error: float, best: float) -> str:
+    """Return how large an error is beside the best one, which may be nothing."""
+    return f"{error / best:.3g} times as much" if best else f"{short(error)} instead of nothing"
+
+
 def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     """Describe how clear the choice between the first and the second method is."""
     if len(study.pipelines) == 1:
@@ -638,8 +643,8 @@ def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
     else:
         runs = min(best.trials, next_.trials)
         one, two = (study.errors(row.method, row.epsilon, runs) for row in (best, next_))
-        wins, more = int((one < two).sum()), next_.error / best.error if best.error else math.inf
-        note = f"Next is {next_.method}, off by {more:.3g} times as much; "
+        wins = int((one < two).sum())
+        note = f"Next is {next_.method}, off by {_over(next_.error, best.error)}; "
         note += f"{best.method} wins {wins} of {one.size} runs"
         note += (
             ": no significant difference (paired t-test)." if best.competitive and next_.competitive else "."
@@ -649,7 +654,7 @@ def _confidence_note(study: SimulatedErrors, rows: Sequence[Expected]) -> str:
         note += f" The error of {best.method} does not depend on the data."
     elif safe and best.epsilon == safe.epsilon:
         note += f" {safe.method}, whose error does not depend on the data, is off by "
-        note += f"{safe.error / best.error if best.error else math.inf:.3g} times as much."
+        note += f"{_over(safe.error, best.error)}."
     elif safe:
         note += f" {safe.method}, whose error does not depend on the data, needs "
         note += f"{float(safe.epsilon / best.epsilon):.3g} times the epsilon."

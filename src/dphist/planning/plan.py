@@ -8,6 +8,7 @@ and synced; the noise is drawn. An error at any point before the charge costs no
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -601,11 +602,16 @@ def _charged_to(book: LedgerLike, dataset: str) -> dict[str, Any]:
 
 def refuse_wide_noise(plan: Plan, sensitivity: int) -> None:
     """Refuse an epsilon for which the sampler has no noise that is wide enough."""
-    for share in plan._shares():  # noqa: SLF001 - of a plan, which this is a part of
-        if sensitivity > _WIDEST * plan.budget * share and share:
-            kept = plan.pipeline.calibrate
-            less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
-            raise UsageError(f"epsilon is too small for this sensitivity: choose a larger epsilon.{less}")
+    smallest = min(filter(None, plan._shares()), default=Fraction(1))  # noqa: SLF001 - of a plan, a part of which this is
+    least = sensitivity / (_WIDEST * smallest)
+    if plan.budget < least:
+        unit = Fraction(10) ** (math.floor(math.log10(least)) - 1)
+        kept = plan.pipeline.calibrate
+        less = " Or set calibrate=0, which spends nothing on measuring errors." if kept else ""
+        raise UsageError(
+            f"epsilon is too small for this sensitivity: choose {float(math.ceil(least / unit) * unit):.2g} "
+            f"or more.{less}"
+        )
 
 
 def _publish_together(

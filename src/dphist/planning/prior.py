@@ -86,8 +86,8 @@ def _counts(counts: Any, domain: Domain, origin: dict[str, Any], name: str, *, p
         raise DataError(f"{name} must be counts, one number for each bin, not {counts.dtype}.")
     if counts.shape != domain.shape:
         raise UsageError(
-            f"{name} must have a number for each bin, the shape {domain.shape}, not {counts.shape}: it is of "
-            "the same bins."
+            f"{name} must be of the same bins, with a number for each: its shape is {counts.shape}, and that "
+            f"of the bins {domain.shape}."
         )
     known = counts.astype(np.float64).ravel()
     if not np.isfinite(known).all() or (known < 0).any():

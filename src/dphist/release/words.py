@@ -288,6 +288,13 @@ def holds_for_most(release: AnyRelease) -> bool:
     return not isinstance(release, SparseRelease) and release.holds_for_most
 
 
+def of_most(release: AnyRelease, level: float) -> str:
+    """Return for what part of all bins and ranges intervals hold, where they are no promise about each."""
+    if not holds_for_most(release):
+        return ""
+    return f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
+
+
 def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]:
     """Return what a reader could take a release for, and should not.
 

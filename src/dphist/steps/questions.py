@@ -37,7 +37,7 @@ def above(curator: Curator, level: int, share: Fraction) -> tuple[float, float]:
 
 
 def below(curator: Curator, level: int, share: Fraction) -> float:
-    """Return the noisy number of records up to a level in each bin: how many are held, times the level.
+    """Return the noisy number of records up to a level in each bin: the level for each bin held, or less.
 
     Half of the share measures all records, the other half how many more lie above the level than below.
     """

@@ -2,15 +2,16 @@
 
 The likelihood. `dphist.privacy.agreeing` draws the noise of all totals together, so that totals T which make
 y of the noisy ones have the likelihood of a product of exp(-|y_v - T_v| / s_v) over all nodes v. No total is
-negative, and nothing is taken to be normal, but for how far a grid reaches: what counts where few records are
-divided among few groups.
+negative, and no noise is taken to be normal, but for how far a grid reaches: what counts where few records
+are divided among few groups.
 
 The prior. Any total of the root is as likely as any other. A node has the part a of its bins in its left
 child, and its total T is divided in one of these ways:
 
 * even: the left child's part of T has a normal law with mean a and the variance a (1 - a) / (c + 1), for one
   of the concentrations c in ``EVEN``. Records fall to either child by chance, too, which adds a (1 - a) / T;
-  that is all where c is infinite. If the child's total deviates by less than half a step, it is a T;
+  that is all where c is infinite. If the child's total deviates by less than half a step, or by more than T
+  itself, for chance divides no part of a record, it is a T;
 * one child is empty, the left or the right one, each with the same probability;
 * uneven: a beta law with mean a, of one of the concentrations ``UNEVEN``; chance makes these smaller.
 
@@ -25,7 +26,7 @@ own factor times the mean, over the ways to divide T, of the product of both chi
 r_v(T) is the derivative of the whole evidence by m_v(T), so that r_v m_v is what the posterior of T_v is in
 proportion to. That is O(points^2) for each node.
 
-Nothing here is random, and all results are finite and not negative for every finite input.
+Nothing here is random, and all results are finite and not negative for every input up to 1e300.
 """
 
 from __future__ import annotations

@@ -94,8 +94,7 @@ def averaged_pyramids(cells: Floats, rows: int, columns: int, variance: float) -
 def _bases(rows: int, columns: int) -> tuple[Products, ...]:
     """Return the products of shifted trees: O(n) for each pyramid and tree."""
     error = pyramids_error(rows, columns).error
-    own, under = error.own.reshape(rows, columns), under_pyramids(error).reshape(rows, columns, -1)
-    made = []
+    own, under, made = error.own.reshape(rows, columns), under_pyramids(error), []
     for tree in range(_TREES):
         down, across = (
             contrasts_of(n, round((1 << (n - 1).bit_length()) * (tree * step % 1.0)))
@@ -103,8 +102,8 @@ def _bases(rows: int, columns: int) -> tuple[Products, ...]:
         )
         # Noise on cells is independent, and what the pyramids say of it is taken off.
         variances = _along(_along(own, down, 2).T, across, 2).T
-        seen = _along(_along(under, down).swapaxes(0, 1), across).swapaxes(0, 1)
-        variances -= np.einsum("ijk,ijk->ij", seen, seen)
+        for k in range(under.shape[1]):  # one by one, for all at once take eleven times the memory
+            variances -= _along(_along(under[:, k].reshape(rows, columns), down).T, across).T ** 2
         pair = (down.height[:, None] * (across.height.max() + 1) + across.height).ravel()
         order = np.argsort(pair, kind="stable")[1:]
         begins = np.flatnonzero(np.diff(pair[order], prepend=-1, append=-1))

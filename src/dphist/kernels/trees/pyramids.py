@@ -52,7 +52,9 @@ def pyramids_error(rows: int, columns: int) -> PyramidsError:
 
 def under_pyramids(error: HatsError) -> Floats:
     """Return L^-1 s of every single cell: sums of squares are what pyramids take off a variance."""
-    under = np.stack([*_lines(error)], axis=1)
+    under = np.empty((error.hats.n, error.hats.first.size))
+    for h, line in enumerate(_lines(error)):
+        under[:, h] = line
     _solve_all(error.start, error.base, error.factor, under)
     return under
 

@@ -55,10 +55,11 @@ class AveragedTree(Step):
     Every bin has the mean of what it would be if the bins of this or that node were all alike or empty, each
     weighted by what the noisy totals say of it: less error than least squares where neighbours are alike or
     empty, about the same elsewhere, and never below 0. It costs nothing, and intervals stay what they are,
-    but for ends that are moved to hold a value. On short lines these are posterior means by the exact law of
-    noise that agrees (`posterior`).
+    but for ends that are moved to hold a value. Of up to 256 groups of a line, or 64 bins alone, they are
+    posterior means by the exact law of noise that agrees, or the mean of such and of averages
+    (`totals_of_few`).
     Cells of a grid that pyramids measured are averaged by the contrasts of its sides' trees (`products`);
-    those that triangles of its sides measured are left as they are.
+    those that triangles of its sides measured are left as they are. Both may be below 0.
 
     Args:
         flat: whether every bin has noise of its own, and no totals have, if it is a group by itself: a
