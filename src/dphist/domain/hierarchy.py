@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import unicodedata
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dphist._common.warned import warn
 from dphist.domain.axes import Categories, refuse_column, shown
 from dphist.domain.declare import read_lines
 from dphist.domain.groups import Groups, Ints, frozen
@@ -238,16 +238,12 @@ def _warn_of_looks(leaves: list[str]) -> None:
     ]
     if alike:
         some = "; ".join(f"{a!r} and {b!r}" for a, b in alike[:_FEW])
-        warnings.warn(
-            f"groups differ only in case, spaces or Unicode forms: {some}. Is each meant?", stacklevel=9
-        )
+        warn(f"groups differ only in case, spaces or Unicode forms: {some}. Is each meant?")
     told = set(chain.from_iterable(alike))
     spaced = [label for label in leaves if label != label.strip() and label not in told]
     if spaced:
         some = ", ".join(map(repr, spaced[:_FEW]))
-        warnings.warn(
-            f"groups begin or end with spaces: {some}. Records count only if theirs do too.", stacklevel=9
-        )
+        warn(f"groups begin or end with spaces: {some}. Records count only if theirs do too.")
 
 
 def _folded(label: str) -> str:

@@ -11,7 +11,6 @@ import html
 import itertools
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist._common.renamed import renamed_scale
+from dphist._common.warned import warn
 from dphist.charts.heatmap import heatmap_chart
 from dphist.charts.histogram import outcomes_chart
 from dphist.charts.picture import Picture, svg_or_nothing
@@ -110,7 +110,7 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
             "same bins, or name a shape, such as like='smooth'."
         )
     if release.simulated:
-        _warn(f"the release {name!r} is simulated and protects nothing: the data behind it must be public.")
+        warn(f"the release {name!r} is simulated and protects nothing: the data behind it must be public.")
     values = nonneg(release.raw.reshape(domain.shape)).ravel()
     if not values.sum() > 0:
         raise UsageError(f"the earlier release {name!r} holds no positive counts; name a shape instead.")
@@ -118,7 +118,7 @@ def _earlier(release: Release, domain: Domain, name: str) -> Pattern:
 
 
 def _public(counts: Any, domain: Domain, name: str) -> Pattern:
-    _warn(
+    warn(
         f"{name} must be public: results that are computed from them are not protected by noise. If they "
         "are private, stop here, and name a shape or an earlier release instead."
     )
@@ -150,10 +150,6 @@ def read_counts(path: Path, axes: int) -> Any:
     except (ValueError, OSError):
         # The message of numpy would quote the contents of the file.
         raise DataError(f"{path.name!r} cannot be read as counts: {how}.") from None
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=5)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

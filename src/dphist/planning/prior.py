@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dphist._common.warned import warn
 from dphist.domain import Axis, Domain, Regular, Variable
 from dphist.errors import DataError, UsageError
 from dphist.planning.preview import RELEASES, read_counts
@@ -62,9 +62,8 @@ def _earlier(release: Release, domain: Domain, origin: dict[str, Any]) -> Believ
             "leave prior= out."
         )
     if release.simulated:
-        warnings.warn(
-            f"{name} that prior= names is simulated: it protects nothing, and it may look like no real data.",
-            stacklevel=6,
+        warn(
+            f"{name} that prior= names is simulated: it protects nothing, and it may look like no real data."
         )
     counts = np.maximum(np.asarray(release.raw, dtype=np.float64).ravel(), 0.0)
     said = {"release": release.id, "method": release.method, "simulated": release.simulated, **origin}
@@ -93,11 +92,10 @@ def _counts(counts: Any, domain: Domain, origin: dict[str, Any], name: str, *, p
     if not np.isfinite(known).all() or (known < 0).any():
         raise DataError(f"{name} must be counts of 0 or more.")
     if not public:
-        warnings.warn(
+        warn(
             f"{name} must be public: the values that are published depend on it, and no noise protects it. "
             "If it holds private counts, stop here and give an earlier release instead. If it is public, say "
-            "so with public_prior=True (--public-prior).",
-            stacklevel=6,
+            "so with public_prior=True (--public-prior)."
         )
     return Believed(Prior(known, "public counts" if public else "counts"), {**origin, "public": public})
 
