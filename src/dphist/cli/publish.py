@@ -153,7 +153,9 @@ def _say_what_to_mind(release: Any) -> None:
     if most := of_most(release, 0.95):
         say(f"note: {most}.")
     if isinstance(release, Release) and (release.presentable_intervals()[0] < 0.5).all():
-        say("note: no bin can be told from 0; should there be records, see dphist check: is it their column?")
+        say(
+            "note: no bin can be told from 0; should there be records, are this their column and their range?"
+        )
 
 
 def _default_name(plan: Plan) -> str:
