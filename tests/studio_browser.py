@@ -51,6 +51,7 @@ class Served:
     def __init__(self, make):
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
+        self.socket.listen()  # who asks before the server has started waits, and is not refused
         self.port = self.socket.getsockname()[1]
         app = make(port=lambda: self.port, token=TOKEN)
         config = uvicorn.Config(
