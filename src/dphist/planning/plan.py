@@ -602,7 +602,7 @@ def _charged_to(book: LedgerLike, dataset: str) -> dict[str, Any]:
 
 def refuse_wide_noise(plan: Plan, sensitivity: int) -> None:
     """Refuse an epsilon for which the sampler has no noise that is wide enough."""
-    smallest = min(filter(None, plan._shares()), default=Fraction(1))  # noqa: SLF001 - of a plan, a part of which this is
+    smallest = min(filter(None, plan._shares()), default=Fraction(1))  # noqa: SLF001 - this is a part of plans
     least = sensitivity / (_WIDEST * smallest)
     if plan.budget < least:
         unit = Fraction(10) ** (math.floor(math.log10(least)) - 1)

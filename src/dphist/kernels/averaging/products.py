@@ -101,9 +101,9 @@ def _bases(rows: int, columns: int) -> tuple[Products, ...]:
             for n, step in zip((rows, columns), _SHIFTS, strict=True)
         )
         # Noise on cells is independent, and what the pyramids say of it is taken off.
-        variances = _along(_along(own, down, 2).T, across, 2).T
+        variances = _along_both(own, down, across, 2)
         for k in range(under.shape[1]):  # one by one, for all at once take eleven times the memory
-            variances -= _along(_along(under[:, k].reshape(rows, columns), down).T, across).T ** 2
+            variances -= _along_both(under[:, k].reshape(rows, columns), down, across) ** 2
         pair = (down.height[:, None] * (across.height.max() + 1) + across.height).ravel()
         order = np.argsort(pair, kind="stable")[1:]
         begins = np.flatnonzero(np.diff(pair[order], prepend=-1, append=-1))
@@ -143,6 +143,11 @@ def _along(x: Floats, side: Contrasts, power: int = 1) -> Floats:
     return np.asarray(made)
 
 
+def _along_both(grid: Floats, down: Contrasts, across: Contrasts, power: int = 1) -> Floats:
+    """Return the same of both axes of a grid."""
+    return _along(_along(grid, down, power).T, across, power).T
+
+
 def _back(found: Floats, side: Contrasts) -> Floats:
     """Return what coefficients of contrasts make along the first axis."""
     steps = np.zeros((found.shape[0] + 1, found.shape[1]))
@@ -155,7 +160,7 @@ def _back(found: Floats, side: Contrasts) -> Floats:
 
 def coefficients(grid: Floats, basis: Products) -> Floats:
     """Return the coefficients of a grid: rows by contrasts down, columns by contrasts across."""
-    return np.ascontiguousarray(_along(_along(grid, basis.down).T, basis.across).T)
+    return np.ascontiguousarray(_along_both(grid, basis.down, basis.across))
 
 
 def made_of(found: Floats, basis: Products) -> Floats:
