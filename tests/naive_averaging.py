@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dphist.kernels.averaging import dyadic, sizes
+from dphist.kernels.averaging import dyadic, partitions, sizes
 from dphist.kernels.averaging.dyadic import LARGEST, LOCAL, MEDIANS, SMALLEST, SPIKE, TAIL, WAYS
 
 
@@ -64,11 +64,11 @@ def law_of_sizes(z):
 
 
 class Tree:
-    def __init__(self, z, shapes, place, tables, spike, drawn=None):
+    def __init__(self, z, shapes, place, tables, spike, drawn=None, height=None):
         self.spike, self.drawn = spike, drawn
         self.z, self.shapes, self.place, self.tables = z, shapes, place, tables
         self.bins = sorted(range(len(z)), key=place.__getitem__)
-        self.height = (place[self.bins[0]] ^ place[self.bins[-1]]).bit_length()
+        self.height = (place[self.bins[0]] ^ place[self.bins[-1]]).bit_length() if height is None else height
         self.level = {}  # by shape, height and place
         for height in range(self.height + 1):
             for block in self.blocks(height):
@@ -197,6 +197,87 @@ class Tree:
         return total, mean, square, taken
 
 
+class Rectangles:
+    """Blocks of 2^a rows and 2^b columns, each halved down or across, every one by itself."""
+
+    def __init__(self, z, shape, known, shift):
+        down, right = (
+            int(shift * ratio % 1.0 * (1 << (size - 1).bit_length()))
+            for ratio, size in zip((0.7548776662466927, 0.5698402909980532), shape, strict=True)
+        )
+        self.bins = list(range(len(z)))
+        self.at = [(i // shape[1] + down, i % shape[1] + right) for i in self.bins]
+        if shape[1] > shape[0]:
+            self.at = [(c, r) for r, c in self.at]
+        self.tall, self.wide = ((min(each) ^ max(each)).bit_length() for each in zip(*self.at, strict=True))
+        self.trees = []
+        for b in range(self.wide + 1):
+            place = [
+                ((c >> b) << (self.tall + b)) | ((r % (1 << self.tall)) << b) | (c % (1 << b))
+                for r, c in self.at
+            ]
+            self.trees.append(Tree(z, *known[:1], place, *known[1:], height=self.tall + b))
+
+    def halves(self, block, side, power):
+        found = {}
+        for i in block:
+            found.setdefault(self.at[i][side] >> (power - 1), []).append(i)
+        return list(found.values())
+
+    def average(self, odds):
+        self.found = {}
+        return self.of(odds, self.bins, self.tall, self.wide)
+
+    def of(self, odds, block, a, b):
+        """Return a block's log evidence, all bins' moments, and the ways taken by height."""
+        if (a, b, block[0]) not in self.found:
+            self.found[a, b, block[0]] = self.made(odds, block, a, b)
+        return self.found[a, b, block[0]]
+
+    def made(self, odds, block, a, b):
+        n, height, taken = len(self.bins), a + b, np.zeros_like(odds)
+
+        def placed(likely, *moments):
+            out = np.zeros((2, n))
+            out[:, own] = moments
+            return likely, *out
+
+        # A tree has its bins in its own order, in which blocks are found by their bins.
+        tree = self.trees[b]
+        own = next(each for each in tree.blocks(height) if set(each) == set(block))
+        if height == 0:
+            return *placed(*next(tree.ways(own, 0))), taken
+        cuts = [
+            [
+                self.of(odds, half, a - (side == 0), b - (side == 1))
+                for half in self.halves(block, side, power)
+            ]
+            for side, power in ((0, a), (1, b))
+            if power > 0
+        ]
+        for cut in cuts:
+            if len(cut) == 1:
+                return cut[0]
+        logs = np.array([sum(half[0] for half in cut) - math.log(len(cuts)) for cut in cuts])
+        split = np.logaddexp.reduce(logs)
+        parts = np.exp(logs - split)
+        whole = [
+            split,
+            *(sum(p * sum(h[k] for h in cut) for p, cut in zip(parts, cuts, strict=True)) for k in (1, 2)),
+        ]
+        every = [whole, *(placed(*way) for way in tree.ways(own, height))]
+        if tree.drawn is not None:
+            likely, moved, square = tree.drawn[:, own]
+            every.append(placed(likely.sum(), moved, square))
+        logs = np.array([math.log(odds[height, w]) + way[0] for w, way in enumerate(every)])
+        total = np.logaddexp.reduce(logs)
+        post = np.exp(logs - total)
+        taken[height] = post
+        taken += post[0] * sum(p * sum(h[3] for h in cut) for p, cut in zip(parts, cuts, strict=True))
+        mean, square = (sum(p * way[k] for p, way in zip(post, every, strict=True)) for k in (1, 2))
+        return total, mean, square, taken
+
+
 def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
     noisy = np.asarray(noisy, dtype=float)
     n = noisy.size
@@ -210,15 +291,20 @@ def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
     drawn = None if shape is None or 1 in shape else law_of_sizes(noisy / scale)
     odds = dyadic.first_odds(len(shapes), trust, by_size=drawn is not None)
     trees = 1 if n == 1 else max(1, min(shifts, dyadic.MANY // n))
-    parts = []
-    for k in range(trees):
-        tables, spike = dyadic._tables(moving), SPIKE * trust
-        tree = Tree(noisy / scale, shapes, places(n, shape, k), tables, spike, drawn)
-        for _ in range(dyadic.ROUNDS if k == 0 else 0):
-            odds = dyadic.next_odds(tree.average(odds)[3], trust)
-        evidence, mean, square, _ = tree.average(odds)
-        back = np.argsort(tree.bins)
-        parts.append((evidence, mean[back], square[back]))
+    tables, spike, grid, parts = dyadic.tables_for(moving), SPIKE * trust, drawn is not None, []
+    sets = min(shifts, partitions.MANY_CELLS // (n * min(shape).bit_length())) if grid else 0
+    for count, rectangles in ((trees, False), (sets if n <= partitions.MOST_CELLS else 0, True)):
+        learnt = odds
+        for k in range(count):
+            if rectangles:
+                tree = Rectangles(noisy / scale, shape, (shapes, tables, spike, drawn), k)
+            else:
+                tree = Tree(noisy / scale, shapes, places(n, shape, k), tables, spike, drawn)
+            for _ in range(dyadic.ROUNDS if k == 0 else 0):
+                learnt = dyadic.next_odds(tree.average(learnt)[3], trust)
+            evidence, mean, square, _ = tree.average(learnt)
+            back = np.arange(n) if rectangles else np.argsort(tree.bins)
+            parts.append((evidence, mean[back], square[back]))
     logs = np.array([(p[0] - parts[0][0]) * min(1.0, dyadic.SHARPNESS / n) for p in parts])
     weights = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
     mean, square = (sum(w * p[k] for w, p in zip(weights, parts, strict=True)) for k in (1, 2))

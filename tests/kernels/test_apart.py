@@ -12,7 +12,7 @@ from dphist.domain import Domain, Integers
 from dphist.domain.workload import make_workload
 from dphist.kernels.averaging import apart, dyadic
 from dphist.kernels.averaging.apart import left_where_far
-from dphist.kernels.averaging.dyadic import dyadic_average
+from dphist.kernels.averaging.partitions import dyadic_average
 from dphist.methods.catalogue import make_pipeline
 from dphist.planning import shapes
 from dphist.privacy.counts import Counts
@@ -37,7 +37,7 @@ def naive_evidence(y, scale, shifts):
     trust = n / (n + dyadic.FEW)
     odds = dyadic.first_odds(1, trust)
     for k in range(shifts):
-        tables, spike = dyadic._tables(len(dyadic.SCALES)), dyadic.SPIKE * trust
+        tables, spike = dyadic.tables_for(len(dyadic.SCALES)), dyadic.SPIKE * trust
         tree = naive.Tree(y / scale, [np.ones(n)], naive.places(n, None, k), tables, spike)
         for _ in range(dyadic.ROUNDS if k == 0 else 0):
             odds = dyadic.next_odds(tree.average(odds)[3], trust)
@@ -125,7 +125,7 @@ class TestAverages:
         high = np.arange(512) == 100
         found = apart.averaged_apart(y, 10.0, high)
         assert found[100] == y[100]
-        assert np.array_equal(found[~high], dyadic.dyadic_average(y[~high], 10.0)[0])
+        assert np.array_equal(found[~high], dyadic_average(y[~high], 10.0)[0])
         rows = apart.averaged_apart(np.stack((y, -y)), 10.0, high)
         assert np.allclose(rows[0], found) and rows[1, 100] == 0
 
@@ -134,7 +134,7 @@ class TestAverages:
         both = [
             (
                 np.abs(apart.averaged_apart(y, 20.0, apart.standing_apart(y, 20.0)) - x).mean(),
-                np.abs(dyadic.dyadic_average(y, 20.0)[0] - x).mean(),
+                np.abs(dyadic_average(y, 20.0)[0] - x).mean(),
             )
             for y in (noisy(x, 20.0, seed) for seed in range(12))
         ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import naive_averaging as naive
 from dphist.kernels.averaging import dyadic
-from dphist.kernels.averaging.dyadic import dyadic_average
+from dphist.kernels.averaging.partitions import dyadic_average
 
 KINDS = ("empty", "even", "steps", "jagged", "sparse", "pairs")
 

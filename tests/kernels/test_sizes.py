@@ -5,7 +5,7 @@ import pytest
 
 import naive_averaging as naive
 from dphist.kernels.averaging import dyadic, sizes
-from dphist.kernels.averaging.dyadic import dyadic_average
+from dphist.kernels.averaging.partitions import dyadic_average
 from dphist.kernels.averaging.sizes import drawn
 
 
@@ -117,16 +117,16 @@ def many_cells():
 def test_the_law_of_very_many_cells_is_learnt_from_blocks_all_over_the_grid(monkeypatch):
     given, z = [], many_cells()
     monkeypatch.setattr(dyadic, "drawn", lambda z, some: given.append(some) or drawn(z, some))
-    dyadic._sizes(z[None])
+    dyadic.sizes_of(z[None])
     assert len(given) == 1 and np.array_equal(given[0], z[dyadic.sampled(z.size)])
 
 
 def test_the_cells_that_odds_are_learnt_from_have_their_own_evidence_of_being_drawn():
     z = many_cells()[None]
-    sizes, tables = dyadic._sizes(z), dyadic._tables(3)
+    sizes, tables = dyadic.sizes_of(z), dyadic.tables_for(3)
     order, layout = dyadic._tree(z.size, (256, z.size // 256), 1, 0)
     ordered = np.ascontiguousarray(sizes[..., order]).reshape(3, -1)
-    found = dyadic._explain(z[:, order], np.ones((1, z.size)), layout, tables, 1.0, ordered)
+    found = dyadic.explain(z[:, order], np.ones((1, z.size)), layout, tables, 1.0, ordered)
     some = dyadic._sample(found, tables, 1.0)
     bins = dyadic.sampled(z.size)
     assert np.array_equal(some.z, z[0, order][bins]) and np.array_equal(some.sizes, ordered[:, bins])
@@ -143,5 +143,5 @@ def test_loops_have_arrays_of_one_layout_however_many_rows_are_averaged(monkeypa
     monkeypatch.setattr(dyadic, "_downward", watched)
     y = np.random.default_rng(1).laplace(0, 10, (3, 30))
     for rows, shape in ((y[0], (5, 6)), (y, (5, 6)), (y[0], None), (y[0], (1, 30))):
-        dyadic.dyadic_average(rows, 10.0, shape=shape)
+        dyadic_average(rows, 10.0, shape=shape)
     assert layouts == {(True,) * 19}

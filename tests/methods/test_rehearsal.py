@@ -23,7 +23,7 @@ from dphist.domain import Domain, Integers
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.errors import UsageError
-from dphist.kernels.averaging import dyadic
+from dphist.kernels.averaging import dyadic, rectangles
 from dphist.kernels.averaging.posterior import beta_laws
 from dphist.kernels.trees import pyramids, tuning_agreeing
 from dphist.kernels.trees import tree as trees
@@ -56,6 +56,7 @@ def forget():
         make_tree,
         fitted_hats,
         dyadic._kept,
+        rectangles._kept_blocks,
         pyramids.pyramids_error,
         pyramids.grid_gain,
         averaged_trees._weights_of_bins,

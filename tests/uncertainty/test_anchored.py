@@ -561,7 +561,7 @@ def test_the_squared_error_of_nothing_and_of_very_many_bins_is_not_estimated():
 
 
 def test_moving_many_bins_at_once_changes_the_estimate_little():
-    from dphist.kernels.averaging.dyadic import dyadic_average
+    from dphist.kernels.averaging.partitions import dyadic_average
 
     rng = np.random.default_rng(7)
     x, scale, told, true = np.repeat(rng.integers(0, 300, 32), 16), 10.0, [], []

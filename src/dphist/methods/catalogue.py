@@ -431,7 +431,7 @@ _METHODS = (
     _runs("wf-auto", "As sdwf-auto, with groups of neighbouring bins, nothing sorted (ours).",
         _SORTAKI, lambda d: _along(d, replace(_BEST_WEIGHTED, penalty="cautious"), _WEIGHTED, F("0.98")),
         cost="slow", time="near-linear", intervals="exact", usual=_LINES),
-    _runs("average", "Noise on every bin, averaged over all dyadic partitions, quadtrees on grids (ours).",
+    _runs("average", "Noise on every bin, averaged over all dyadic partitions of a line or a grid (ours).",
         "dphist 2026; after Willems, Shtarkov, Tjalkens, IEEE Trans. Inf. Theory 1995 (tree weighting)",
         _average, intervals="exact", usual=_BOTH),
     _runs("average2", "As average, but with groups where noise on every bin would drown them (ours).",

@@ -84,7 +84,7 @@ def guessed(measured: Floats, scale: float, path: Ints | None, *, quick: bool = 
 
 def _by_folds(line: Floats, scale: float) -> Guesses:
     """Return guesses by averaging the line once for every fold, which is left out."""
-    from dphist.kernels.averaging.dyadic import dyadic_average
+    from dphist.kernels.averaging.partitions import dyadic_average
 
     n, guesses, doubts = line.size, np.zeros(line.size), np.zeros(line.size)
     shifts = max(min(_TREES, _BINS_OF_TREES // n), 1)

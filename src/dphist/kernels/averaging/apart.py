@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.domain.groups import Floats
-from dphist.kernels.averaging.dyadic import LEARN, dyadic_average, log_evidence, sampled
+from dphist.kernels.averaging.dyadic import LEARN, log_evidence, sampled
+from dphist.kernels.averaging.partitions import dyadic_average
 
 _HIGH = 2.0  # noise scales, besides log n: by so much, which noise seldom is, a bin is above both neighbours
 _BETTER = 3.0  # nats of evidence

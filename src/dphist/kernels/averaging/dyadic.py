@@ -15,7 +15,7 @@ is a heavy tail about the level of the block before, mixed with a scale-free law
 the likelihood times the volume of likely levels. How often each way is taken in blocks of each size is learnt
 from the noisy counts themselves (expectation maximisation). Sums over all partitions go from the bins up,
 the average over them goes down: O(n log n) for each of several trees, which differ by a shift (a grid's trees
-are quadtrees cut into halves). Trees count by their evidence, tempered.
+are quadtrees cut into halves; `rectangles` has more blocks). `partitions` has the average over trees.
 
 Nothing here is random, and all results are finite for every finite input.
 """
@@ -55,10 +55,10 @@ SPLIT = 0  # the column of splits among the odds; way k about shape s has 1 + 3 
 _CELLS, _TOP = 768, 24.0  # of the tables
 _NOTHING = 1e-9  # of the largest count of a prior: less is 0
 _PLASTIC = (0.7548776662466927, 0.5698402909980532)
-_KEPT = 1 << 12  # bins, up to which the trees over them are kept: making these takes as long as using them
-_HEIGHT = 64  # more levels than any tree has
+KEPT = 1 << 12  # bins, up to which the trees over them are kept: making these takes as long as using them
+HEIGHT = 64  # more levels than any tree has
 Places: TypeAlias = NDArray[np.int32]
-_SMALL = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
+SLIGHT = 1e-6  # parts of a block whose bins differ below this are left at the noisy counts
 
 
 class Tables(NamedTuple):
@@ -76,65 +76,7 @@ class Tables(NamedTuple):
     until: Floats  # mean distances up to which a scale is the nearest one
 
 
-def dyadic_average(
-    noisy: Floats,
-    scale: float,
-    *,
-    shape: tuple[int, int] | None = None,
-    prior: Floats | None = None,
-    step: float = 1.0,
-    shifts: int = 8,
-) -> tuple[Floats, Floats]:
-    """Return every bin's average over all dyadic partitions, never negative, and its posterior deviation.
-
-    Args:
-        noisy: counts with independent Laplace noise; rows of them are averaged each by itself.
-        scale: of that noise.
-        shape: rows and columns of a grid whose cells are given row by row; None for a line.
-        prior: counts of the same bins that are believed to have their shape, at least here and there.
-        step: of the lattice on which the counts lie; counts that move by a quarter of it or less stay.
-        shifts: the most trees.
-    """
-    counts = np.ascontiguousarray(np.atleast_2d(noisy), dtype=np.float64)
-    lines, n = counts.shape
-    shapes = _shapes(prior, n)
-    tables = _tables(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
-    trust = n / (n + FEW)
-    sizes = None if shape is None or 1 in shape else _sizes(counts / scale)
-    log_odds = np.log(np.stack([first_odds(len(shapes), trust, by_size=sizes is not None)] * lines))
-    weight, best, sharp = np.zeros((lines, 1)), [0.0] * lines, min(1.0, SHARPNESS / n)
-    for tree in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
-        order, layout = (_kept if n * lines <= _KEPT else _tree)(n, shape, lines, tree)
-        placed = shapes if len(shapes) == 1 else np.ascontiguousarray(shapes[:, order])
-        ordered = None if sizes is None else np.ascontiguousarray(sizes[..., order]).reshape(3, -1)
-        found = _explain(counts[:, order] / scale, placed, layout, tables, trust, ordered)
-        if tree == 0:
-            log_odds = _learn(found if n <= LEARN else _sample(found, tables, trust), log_odds, trust)
-        evidence, change, changes = _averaged(found, log_odds, tables)
-        best = evidence if tree == 0 else best
-        gained = ((a - b) * sharp for a, b in zip(evidence, best, strict=True))
-        part = np.array([[math.exp(min(max(gain, -60.0), 60.0))] for gain in gained])
-        del found, layout
-        change *= part
-        changes *= part
-        change, changes = _back(change, order), _back(changes, order)
-        if tree == 0:
-            moved, square = change, changes
-        else:
-            moved += change
-            square += changes
-        weight += part
-    del shapes, placed, sizes, ordered, change, changes
-    moved /= weight
-    square /= weight
-    own = np.maximum(counts, 0.0)
-    near = np.abs(scale * moved) <= step / 4
-    means = np.where(near, own, np.maximum(own + scale * moved, 0.0))
-    doubt = scale * np.sqrt(np.maximum(square - moved * moved, 0.0))
-    return means.reshape(noisy.shape), doubt.reshape(noisy.shape)
-
-
-class _Explained(NamedTuple):
+class Explained(NamedTuple):
     """A tree over the bins of each line, and the evidence of every way to explain each of its nodes.
 
     The evidence of way k about shape s has row 1 + 3 s + k, as the odds have a column, and that of drawn bins
@@ -158,7 +100,7 @@ class _Explained(NamedTuple):
 
 def first_odds(shapes: int, trust: float, *, by_size: bool = False) -> Floats:
     """Return how often each way is taken before anything is learnt: even blocks and splits mostly."""
-    odds = np.full((_HEIGHT, 1 + WAYS * shapes + by_size), 0.05 * trust)
+    odds = np.full((HEIGHT, 1 + WAYS * shapes + by_size), 0.05 * trust)
     odds[:, SPLIT] = 0.45
     odds[:, _even(odds.shape[1])] = 0.45 / shapes * trust
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
@@ -169,7 +111,7 @@ def _even(columns: int) -> slice:
     return slice(1, 1 + WAYS * ((columns - 1) // WAYS), WAYS)
 
 
-def _sizes(z: Floats) -> Floats:
+def sizes_of(z: Floats) -> Floats:
     """Return what the law of all counts of a line says of each: the rows of `Drawn`, by line."""
     made = [drawn(line, line if line.size <= LEARN else line[sampled(line.size)]) for line in z]
     return np.ascontiguousarray(np.array(made).transpose(1, 0, 2))
@@ -181,11 +123,11 @@ def log_evidence(noisy: Floats, scale: float, *, shifts: int) -> float:
     It is over the density of noise that is 0, for each bin. The odds are learnt as for averages.
     """
     n, found = noisy.size, 0.0
-    z, shapes, tables, trust = noisy[None] / scale, _shapes(None, n), _tables(len(SCALES)), n / (n + FEW)
+    z, shapes, tables, trust = noisy[None] / scale, shapes_of(None, n), tables_for(len(SCALES)), n / (n + FEW)
     log_odds = np.log(first_odds(1, trust)[None])
     for tree in range(shifts):
-        _, layout = (_kept if n <= _KEPT else _tree)(n, None, 1, tree)
-        explained = _explain(z, shapes, layout, tables, trust)
+        _, layout = (_kept if n <= KEPT else _tree)(n, None, 1, tree)
+        explained = explain(z, shapes, layout, tables, trust)
         if tree == 0:
             log_odds = _learn(explained, log_odds, trust)
         found += _weighed(explained, log_odds)[0]
@@ -199,15 +141,15 @@ def sampled(n: int) -> Ints:
     return (begin[:, None] + np.arange(LEARN_BLOCK)).ravel()
 
 
-def _sample(found: _Explained, tables: Tables, trust: float) -> _Explained:
+def _sample(found: Explained, tables: Tables, trust: float) -> Explained:
     """Return some of the bins as one line."""
     bins = sampled(found.z.size)
     sizes = None if found.sizes is None else found.sizes[:, bins]
-    layout = _layout(np.arange(LEARN), 1)
-    return _explain(found.z[None, bins], found.shapes[:, bins], layout, tables, trust, sizes)
+    layout = laid_out(np.arange(LEARN), 1)
+    return explain(found.z[None, bins], found.shapes[:, bins], layout, tables, trust, sizes)
 
 
-def _learn(found: _Explained, log_odds: Floats, trust: float) -> Floats:
+def _learn(found: Explained, log_odds: Floats, trust: float) -> Floats:
     """Return the logarithm of how often blocks of each size take each way, by what one tree found (EM)."""
     for _ in range(ROUNDS):
         post, ways = np.empty_like(found.evidence), np.empty(log_odds.shape[-1])
@@ -228,7 +170,7 @@ def next_odds(taken: Floats, trust: float) -> Floats:
 
 
 @cache
-def _tables(moving: int) -> Tables:
+def tables_for(moving: int) -> Tables:
     """Return the tables in which the bins of the first few scales of dispersion are moved."""
     roots = (np.arange(_CELLS + 2) * _TOP / _CELLS) ** 2
     apart = [between(r, roots) for r in FAR]
@@ -267,7 +209,7 @@ def between(r: float, gap: Floats) -> tuple[Floats, Floats]:
     return (below + middle + above) / (2 * r), first / (2 * r)
 
 
-def _shapes(prior: Floats | None, n: int) -> Floats:
+def shapes_of(prior: Floats | None, n: int) -> Floats:
     """Return what blocks may be multiples of, a row each: one level, and the prior if there is any of it."""
     even = np.ones((1, n))
     if prior is None or not (top := float(np.max(prior))) > 0:
@@ -276,7 +218,7 @@ def _shapes(prior: Floats | None, n: int) -> Floats:
     return np.concatenate((even, np.where(believed > _NOTHING, believed, 0.0)))
 
 
-def _back(values: Floats, order: Ints | slice) -> Floats:
+def back(values: Floats, order: Ints | slice) -> Floats:
     """Return numbers of a tree's leaves as numbers of the bins."""
     if isinstance(order, slice):
         return values
@@ -290,7 +232,7 @@ def _tree(
 ) -> tuple[Ints | slice, tuple[Ints, Places, Places]]:
     """Return the bins in the order of a tree's leaves, and the tree over those of each line."""
     order, *keys = _placed(n, shape, tree)
-    return order, _layout(keys.pop(), lines)  # which forgets them as soon as it can
+    return order, laid_out(keys.pop(), lines)  # which forgets them as soon as it can
 
 
 _kept = lru_cache(maxsize=32)(_tree)
@@ -302,14 +244,18 @@ def _placed(n: int, shape: tuple[int, int] | None, tree: int) -> tuple[Ints | sl
         span = 1 << (n - 1).bit_length()
         shift = int(tree * GOLDEN % 1.0 * span)
         return slice(None), np.arange(shift, shift + n)
-    rows, columns = shape
+    order, keys = np.empty(n, np.int64), np.empty(n, np.int64)
+    _quadtree(*shape, *shifted(shape, tree), order, keys)
+    return order, keys
+
+
+def shifted(shape: tuple[int, int], tree: int) -> tuple[int, int]:
+    """Return the place of a shifted grid's first cell."""
     down, right = (
         int(tree * ratio % 1.0 * (1 << (size - 1).bit_length()))
         for ratio, size in zip(_PLASTIC, shape, strict=True)
     )
-    order, keys = np.empty(n, np.int64), np.empty(n, np.int64)
-    _quadtree(rows, columns, down, right, order, keys)
-    return order, keys
+    return down, right
 
 
 @kernel
@@ -339,8 +285,10 @@ def _quadtree(rows: int, columns: int, down: int, right: int, order: Ints, keys:
         key += 1 << (2 * level)
 
 
-def _layout(keys: Ints, lines: int) -> tuple[Ints, Places, Places]:
+def laid_out(keys: Ints, lines: int, most: int = HEIGHT) -> tuple[Ints, Places, Places]:
     """Return where each level begins, and of every node its first bin and its first child.
+
+    Levels above the most are left out.
 
     Level by level from the leaves up, each with a last entry that is no node: a node ends where the next
     begins, in bins and in children. A node has one or two children. Each level has the nodes of one line
@@ -350,7 +298,7 @@ def _layout(keys: Ints, lines: int) -> tuple[Ints, Places, Places]:
     if lines > 1:
         keys = (keys + (np.arange(lines)[:, None] << height)).ravel()
     bins, children = keys.size, list[Places]()  # the first child of every node and, last, how many there are
-    for _ in range(height):
+    for _ in range(min(height, most)):
         keys = keys >> 1
         begin = np.flatnonzero(keys[1:] != keys[:-1]) + 1
         children.append(np.concatenate(([0], begin, [keys.size]), dtype=np.int32))
@@ -499,6 +447,7 @@ def _evidence(
     until: Floats,
     spike: float,
     lines: int,
+    lowest: int,
     size: Floats,
     leaves: Floats,
     out: Floats,
@@ -509,6 +458,7 @@ def _evidence(
 
     Args:
         spike: how likely an even block is empty before the noisy counts are seen.
+        lowest: the first height whose blocks may have outliers or be dispersed.
         size: room for the sums of absolute values of the nodes of one height.
         leaves: the same of bins, which are always even; none if it is not asked for.
         out: a row for each way, from the nodes above the bins on.
@@ -555,7 +505,7 @@ def _evidence(
                 out[0, row] = math.log(both) - apart
             elif leaves.size > 0:
                 leaves[node] = math.log(both) - apart
-            if m < 4 or height < SMALLEST or height > LARGEST:
+            if m < 4 or height < lowest or height > LARGEST:
                 continue
             scale, mean_gap = 0, apart / m
             while mean_gap > until[scale]:
@@ -638,7 +588,7 @@ def _reached(offset: Ints, first: Places, post: Floats, lines: int) -> Floats:
     """Return how often each way is taken, by line and level, if all are as likely as was found."""
     ways, children = len(post), np.diff(first)
     two, reach = children == 2, np.ones(lines)  # how likely each node of a level is a block or holds some
-    taken = np.zeros((lines, _HEIGHT, ways))
+    taken = np.zeros((lines, HEIGHT, ways))
     for height in range(offset.size - 2, 0, -1):
         begin, end = offset[height], offset[height + 1] - 1
         by_way = post[:, begin - offset[1] : end - offset[1]] * reach
@@ -708,9 +658,9 @@ def _downward(
                 alone += reach * post[post.shape[0] - 1, inner]
             for way in range(2, 1 + WAYS * shapes.shape[0]):
                 part = reach * post[way, inner]
-                if part > _SMALL:
+                if part > SLIGHT:
                     shape = (way - 1) // WAYS
-                    _add(
+                    add_block(
                         z, shapes[shape], lo, hi, levels[shape, node], (way - 1) % WAYS,
                         scales[shape, node], part, far_moved, spread_moved, per_step, widths, moved, square,
                     )  # fmt: skip
@@ -726,7 +676,7 @@ def _downward(
 
 
 @subkernel
-def _add(
+def add_block(
     z: Floats,
     q: Floats,
     lo: int,
@@ -760,14 +710,15 @@ def _add(
         square[k] += part * (away * away + doubt)
 
 
-def _explain(
+def explain(
     z: Floats,
     shapes: Floats,
     layout: tuple[Ints, Places, Places],
     tables: Tables,
     trust: float,
     sizes: Floats | None = None,
-) -> _Explained:
+    lowest: int = SMALLEST,
+) -> Explained:
     """Return a tree over the bins of each line, and the evidence of every way to explain its nodes."""
     lines, (offset, start, first) = len(z), layout
     z, shapes = z.ravel(), np.tile(shapes, lines) if lines > 1 else shapes
@@ -791,12 +742,12 @@ def _explain(
         _levels(z, q, *layout, levels[s], away, squares)
         _evidence(
             z, q, *layout, levels[s], away, total, squares, tables.far, tables.spread, tables.per_step,
-            tables.until, 0.0 if s else SPIKE * trust, lines, size, leaves[: 0 if s else z.size],
+            tables.until, 0.0 if s else SPIKE * trust, lines, lowest, size, leaves[: 0 if s else z.size],
             evidence[1 + WAYS * s : 1 + WAYS * (s + 1)], scales[s], away,
         )  # fmt: skip
     if sizes is not None:
         evidence[-1] = _added(sizes[0], layout)[offset[1] :]
-    return _Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence, sizes)
+    return Explained(lines, z, shapes, offset, start, first, levels, empty, scales, leaves, evidence, sizes)
 
 
 def _added(x: Floats, layout: tuple[Ints, Places, Places]) -> Floats:
@@ -809,14 +760,14 @@ def _added(x: Floats, layout: tuple[Ints, Places, Places]) -> Floats:
     return sums
 
 
-def _weighed(found: _Explained, log_odds: Floats) -> list[float]:
+def _weighed(found: Explained, log_odds: Floats) -> list[float]:
     """Return each line's log evidence of a tree; how likely each way is takes the place of its evidence."""
     post = found.evidence
     _upward(found.offset, found.first, found.leaves, post, log_odds, np.empty(len(post)), post)
     return [float(each) for each in found.leaves[: found.lines]]
 
 
-def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list[float], Floats, Floats]:
+def _averaged(found: Explained, log_odds: Floats, tables: Tables) -> tuple[list[float], Floats, Floats]:
     """Return each line's log evidence of a tree, and the mean and mean square by which it moves each bin.
 
     The evidence of its nodes and bins is overwritten.
@@ -831,3 +782,52 @@ def _averaged(found: _Explained, log_odds: Floats, tables: Tables) -> tuple[list
         squares, np.empty((height, 2), np.int64), np.empty((height, 5)), moved, square,
     )  # fmt: skip
     return total, moved.reshape(found.lines, -1), square.reshape(found.lines, -1)
+
+
+class Known(NamedTuple):
+    """What the blocks of all trees are made of: rows of bins, each averaged by itself.
+
+    Args:
+        z: noisy counts in units of the noise scale, a row for each line or grid.
+        shapes: what blocks may be multiples of, a row each.
+        shape: the rows and columns of a grid; None for a line.
+        trust: how far a prior that has learnt nothing is followed.
+        sizes: what is said of bins drawn each by itself, the rows of `Drawn` by line; None if none are.
+    """
+
+    z: Floats
+    shapes: Floats
+    shape: tuple[int, int] | None
+    tables: Tables
+    trust: float
+    sizes: Floats | None
+
+    def explained(
+        self, order: Ints | slice, layout: tuple[Ints, Places, Places], lowest: int = SMALLEST
+    ) -> Explained:
+        """Return a tree whose leaves are the bins in this order."""
+        shapes = self.shapes if len(self.shapes) == 1 else np.ascontiguousarray(self.shapes[:, order])
+        sizes = None if self.sizes is None else np.ascontiguousarray(self.sizes[..., order]).reshape(3, -1)
+        return explain(self.z[:, order], shapes, layout, self.tables, self.trust, sizes, lowest)
+
+
+class Tree:
+    """A shifted tree over the bins of each line: a quadtree cut into halves over a grid."""
+
+    def __init__(self, known: Known, shift: int) -> None:
+        lines, n = known.z.shape
+        self.tables, self.trust = known.tables, known.trust
+        self.order, layout = (_kept if n * lines <= KEPT else _tree)(n, known.shape, lines, shift)
+        self.found = known.explained(self.order, layout)
+
+    def learnt(self, log_odds: Floats) -> Floats:
+        """Return the logarithm of how often blocks of each size take each way."""
+        found = self.found
+        if found.z.size > LEARN * found.lines:
+            found = _sample(found, self.tables, self.trust)
+        return _learn(found, log_odds, self.trust)
+
+    def averaged(self, log_odds: Floats) -> tuple[list[float], Floats, Floats]:
+        """Return each line's log evidence, and the mean and mean square by which each bin moves."""
+        evidence, change, changes = _averaged(self.found, log_odds, self.tables)
+        return evidence, back(change, self.order), back(changes, self.order)

@@ -48,7 +48,7 @@ class Averaged(Step):
     ) -> Estimated:
         """Spend the whole share on the measurement; the averaging is post-processing."""
         from dphist.kernels.averaging.apart import averaged_apart, left_where_far, standing_apart
-        from dphist.kernels.averaging.dyadic import dyadic_average
+        from dphist.kernels.averaging.partitions import dyadic_average
 
         noisy = curator.measure(groups, share=share)
         scale, shape = float(np.max(noisy.scale)), grid_of(curator, groups)
