@@ -83,6 +83,7 @@ _ERRORS = [
     "scale_of_node[]",
     "inner[]",
     "agreeing",
+    "tails",
     "scales[]",
     "rows",
     "rule",

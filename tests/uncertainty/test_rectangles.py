@@ -90,7 +90,7 @@ def test_a_tree_along_a_curve_knows_every_rectangle():
     dense = covariance(tree, scales)
     place = np.argsort(order)
     boxes = Boxes((4, 4), tuple(map(np.array, ([0, 1, 2, 0], [2, 4, 3, 4], [1, 0, 3, 0], [4, 2, 4, 4]))))
-    for level in (0.8, 0.95):
+    for level in (0.5, 0.8):  # at which few cells are taken to be normal, too
         found = model.boxes_margins(boxes, level=level)
         for i in range(len(boxes)):
             w = np.zeros(16)
@@ -319,12 +319,12 @@ def test_a_quadtree_of_uneven_boxes_knows_every_rectangle(shape, tmp_path):
     error = found.error
     tree = error.total_noise._error.tree
     dense, place = covariance(tree, error.scales), np.argsort(error.groups.order)
-    z = noise_law.normal_quantile(0.95)
+    z = noise_law.normal_quantile(0.8)  # a level at which few cells are taken to be normal, too
     for a, b in itertools.combinations(range(shape[0] + 1), 2):
         box = Boxes(shape, tuple(map(np.array, ([a], [b], [0], [max(shape[1] // 2, 1)]))))
         w = np.zeros(tree.k)
         w[place[box.cells(0)]] = 1
-        assert error.boxes_margins(box, level=0.95)[0] == pytest.approx(z * math.sqrt(w @ dense @ w))
+        assert error.boxes_margins(box, level=0.8)[0] == pytest.approx(z * math.sqrt(w @ dense @ w))
     again = dphist.load(found.save(tmp_path / "r.json"))
     assert again == found and np.array_equal(again.intervals(), found.intervals())
 

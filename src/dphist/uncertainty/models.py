@@ -480,8 +480,14 @@ class FineTotals(ErrorModel):
         return cls(GroupTotals.from_dict(described, read), described["grid"])
 
 
+OWN_TAILS = ("", ", but for what the own answers of few bins have in it")  # without them, and with
+
+
 class NormalSums(ErrorModel, Protocol):
-    """Values that are weighted sums of independent noise of known variance, taken to be normal."""
+    """Values that are weighted sums of independent noise of known variance, taken to be normal.
+
+    But for what the own answers of few values have in them, where these are known (`noise_law.sum_margins`).
+    """
 
     @property
     def _distinct_values(self) -> int:
@@ -492,6 +498,13 @@ class NormalSums(ErrorModel, Protocol):
 
     def _range_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of each range of bins, not finite where it is unknown."""
+
+    def _own_answers(self, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+        """Return the variances of the own answers of each range's values, added up, and how many these are.
+
+        They are infinite where none is known.
+        """
+        return np.full(lo.shape, math.inf), hi - lo
 
     def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of bins lo to hi - 1, for each pair; not finite where unknown."""
@@ -504,13 +517,15 @@ class NormalSums(ErrorModel, Protocol):
 
     def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
         """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
-        z = noise_law.normal_quantile(level)
         variances = np.where(lo == hi, 0.0, self._range_variances(lo, hi))
-        return z * np.sqrt(np.where(np.isfinite(variances), variances, math.nan))
+        known = np.where(np.isfinite(variances), variances, math.nan)
+        return noise_law.sum_margins(known, *self._own_answers(lo, hi), level)
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
-        return noise_law.normal_quantile(level) * np.sqrt(self.variances())
+        variances = self.variances()
+        bins = np.arange(variances.size)
+        return noise_law.sum_margins(variances, *self._own_answers(bins, bins + 1), level)
 
     def joint(self, *, level: float) -> Floats:
         """Return margins that hold for all bins at once, by the union bound: conservative."""
@@ -522,8 +537,22 @@ class NormalSums(ErrorModel, Protocol):
         each = joint_ranges.bonferroni(boxes, level)
         if each is None:
             return np.full(len(boxes), math.nan), joint_ranges.NONE
-        sd = self.boxes_margins(boxes, level=0.95) / noise_law.normal_quantile(0.95)
+        sd = np.sqrt(self._boxes_variances(boxes))
         return np.asarray(noise_law.sum_margin_bound(sd, max(each, 0.9))), joint_ranges.BONFERRONI
+
+    def _boxes_variances(self, boxes: Boxes) -> Floats:
+        """Return the variances of ranges of a line or rectangles of a grid; NaN where one is unknown."""
+        lo, hi, sizes = boxes.flat()
+        together = hi - lo == sizes
+        out = np.full(lo.shape, math.nan)
+        out[together] = self.sum_variances(lo[together], hi[together])
+        for i in np.flatnonzero(~together):
+            out[i] = self._cells_variance(boxes.cells(int(i)))
+        return np.where(np.isfinite(out), out, math.nan)
+
+    def _cells_variance(self, cells: Ints) -> float:
+        """Return the variance of the sum of bins that are no range; NaN if it is unknown."""
+        return math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -539,6 +568,8 @@ class TreeTotals(NormalSums):
             above; None of the others.
         agreeing: whether the noise was drawn so that it agrees, and the scales are those of independent noise
             of which least squares would leave as much.
+        tails: whether margins of few groups know that much of their noise is that of their own answers, which
+            has longer tails than the normal law; they did not in earlier versions.
     """
 
     kind: ClassVar[str] = "tree totals"
@@ -548,6 +579,7 @@ class TreeTotals(NormalSums):
     scales: Floats
     inner: NDArray[np.bool_] | None = None
     agreeing: bool = False
+    tails: bool = True
 
     @property
     def description(self) -> str:
@@ -559,14 +591,15 @@ class TreeTotals(NormalSums):
             "whole groups"
         )
         return (
-            f"{known}; intervals take the sum of that noise to be normal, so that a 95 % interval holds "
-            "in about 95 % of releases, for this query alone. Ranges that cut a group have none: how records "
-            "lie inside a group was not measured; releases made with calibrate= pay for that, and give one"
+            f"{known}; intervals take the sum of that noise to be normal{OWN_TAILS[self.tails]}, so that "
+            "a 95 % interval holds in about 95 % of releases, for this query alone. Ranges that cut a group "
+            "have none: how records lie inside a group was not measured; releases made with calibrate= pay "
+            "for that, and give one"
         )
 
     @cached_property
     def total_noise(self) -> TreeNoise:
-        return TreeNoise(self.groups, self.branching, self.pruned, self.scales, self.inner)
+        return TreeNoise(self.groups, self.branching, self.pruned, self.scales, self.inner, self.tails)
 
     @property
     def _distinct_values(self) -> int:
@@ -586,15 +619,25 @@ class TreeTotals(NormalSums):
         out[whole] = self.total_noise.range_variances(first[whole], nothing, last[whole], nothing)
         return out
 
+    def _own_answers(self, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+        """Return the same of ranges of whole groups; what it returns of others is not used."""
+        first, last, _ = whole_groups(self.groups, lo, hi)
+        return self.total_noise.own_in(first, last), last - first
+
     def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of each range of bins, not finite for those that cut a group."""
         if self.groups.order is None:
             return super().sum_variances(lo, hi)
-        return np.square(self.margins(lo, hi, level=0.95) / noise_law.normal_quantile(0.95))
+        return np.array([self._cells_variance(np.arange(a, b)) for a, b in zip(lo, hi, strict=True)])
+
+    def _cells_variance(self, cells: Ints) -> float:
+        taken = whole_cells(self.groups, self._labels, cells)
+        return math.nan if taken is None else self.total_noise.sum_variance(taken)
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
-        return self._whole(super().bin_margins(level=level))
+        own = self.groups.spread(self.total_noise.own)
+        return self._whole(noise_law.sum_margins(self.variances(), own, 1, level))
 
     def _whole(self, margins: Floats) -> Floats:
         """Return the margins of whole numbers, which noise that agrees is made of: up to a half counts."""
@@ -639,6 +682,7 @@ class TreeTotals(NormalSums):
             "scale_of_node": which.tolist(),
             **({} if self.inner is None else {"inner": self.inner.astype(np.int64).tolist()}),
             **({"agreeing": True} if self.agreeing else {}),
+            **({"tails": True} if self.tails else {}),
         }
 
     @classmethod
@@ -652,8 +696,8 @@ class TreeTotals(NormalSums):
         if inner is not None and len(inner) != scales.size:
             raise ReleaseFileError("the release's error model does not fit its tree; the file is damaged.")
         shape = None if inner is None else np.array(inner, dtype=bool)
-        agreeing = bool(described.get("agreeing", False))
-        return cls(groups, described["branching"], described["pruned"], scales, shape, agreeing)
+        agreeing, tails = (bool(described.get(name, False)) for name in ("agreeing", "tails"))
+        return cls(groups, described["branching"], described["pruned"], scales, shape, agreeing, tails)
 
 
 @dataclass(frozen=True, eq=False)
@@ -665,6 +709,7 @@ class HatTotals(NormalSums):
         queries: what the triangles were fitted to: ``all-ranges`` or ``prefixes``.
         scale: of the noise on each answer, in units of the answers' weights.
         rule: by which the triangles were placed; files without one have evenly spaced triangles, rule 1.
+        tails: as of `TreeTotals`, of few bins.
     """
 
     kind: ClassVar[str] = "hat totals"
@@ -672,13 +717,14 @@ class HatTotals(NormalSums):
     queries: str
     scale: float
     rule: int = 2
+    tails: bool = True
 
     @property
     def description(self) -> str:
         return (
             "the noise on every answer is known, and so is the variance of every range; intervals take the "
-            "sum of that noise to be normal, so that a 95 % interval holds in about 95 % of releases, for "
-            "this query alone"
+            f"sum of that noise to be normal{OWN_TAILS[self.tails]}, so that a 95 % interval holds in about "
+            "95 % of releases, for this query alone"
         )
 
     @cached_property
@@ -696,6 +742,15 @@ class HatTotals(NormalSums):
         from dphist.kernels.trees import hats_fit
 
         return hats_fit.hats_range_variances(self._error, lo, hi)
+
+    @cached_property
+    def _own_below(self) -> Floats:
+        return np.concatenate(([0.0], np.cumsum(self._error.own)))
+
+    def _own_answers(self, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+        if not self.tails:
+            return super()._own_answers(lo, hi)
+        return self._own_below[hi] - self._own_below[lo], hi - lo
 
     @property
     def _distinct_values(self) -> int:
@@ -725,7 +780,8 @@ class HatTotals(NormalSums):
 
     def to_dict(self) -> dict[str, Any]:
         described = {"kind": self.kind, "n": self.n, "queries": self.queries, "scale": self.scale}
-        return described if self.rule == 1 else described | {"rule": self.rule}
+        rule = {} if self.rule == 1 else {"rule": self.rule}
+        return described | rule | ({"tails": True} if self.tails else {})
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> HatTotals:
@@ -734,7 +790,8 @@ class HatTotals(NormalSums):
             raise ReleaseFileError(
                 f"triangles by rule {rule} are not known to this version of dphist; update it."
             )
-        return cls(described["n"], described["queries"], described["scale"], rule)
+        tails = bool(described.get("tails", False))
+        return cls(described["n"], described["queries"], described["scale"], rule, tails)
 
 
 def transposed_groups(groups: Groups, rows: int) -> Groups:
@@ -749,11 +806,17 @@ def whole_margin(
     groups: Groups, labels: Ints, noise: TotalNoise, cells: Ints, *, level: float
 ) -> float | None:
     """Return the margin of the sum of some bins; None if they cut a group, or a total was not measured."""
-    inside = np.bincount(labels[cells], minlength=groups.k)
-    if ((inside > 0) & (inside < groups.sizes)).any():
+    taken = whole_cells(groups, labels, cells)
+    if taken is None:
         return None
-    margin = noise.sum_margin(inside > 0, level=noise_law.check_level(level))
+    margin = noise.sum_margin(taken, level=noise_law.check_level(level))
     return margin if math.isfinite(margin) else None
+
+
+def whole_cells(groups: Groups, labels: Ints, cells: Ints) -> NDArray[np.bool_] | None:
+    """Return which groups some bins are together; None if they cut one."""
+    inside = np.bincount(labels[cells], minlength=groups.k)
+    return None if ((inside > 0) & (inside < groups.sizes)).any() else inside > 0
 
 
 def whole_groups(groups: Groups, lo: Ints, hi: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:

@@ -244,6 +244,29 @@ def mixed_quantile(part: Floats, level: float) -> Floats:
     return np.interp(part, np.linspace(0.0, 1.0, _PARTS + 1), _mixed_quantiles(check_level(level)))
 
 
+# Much of the noise in the sum of a few values is that of their own answers, and not normal.
+#
+# Least squares gives the own answer of a value, of variance o, the weight V/o in a value of variance V, so
+# that this draw has the part V/o of V. In a sum of m values, whose own answers have variances that add up to
+# o, they have about V/o together, and each an equal part of it. By their fourth cumulants they count as one
+# draw with the part V/o / sqrt(m). At low levels, where that would be narrower than the normal law, the
+# normal law is kept.
+
+
+def sum_margins(variances: Floats, own: Floats, values: Ints | float, level: float) -> Floats:
+    """Return margins of sums of fitted values.
+
+    Args:
+        variances: of the sums; NaN where one is unknown, and so its margin.
+        own: of each sum the variances of its values' own answers, added up; infinite where none is known.
+        values: how many each sum has.
+    """
+    own = np.maximum(np.sqrt(np.maximum(values, 1)) * own, 1e-300)
+    part = np.divide(variances, own, out=np.zeros_like(variances), where=np.isfinite(own))
+    z = mixed_quantile(np.minimum(part, 1.0), level)
+    return np.asarray(np.maximum(z, normal_quantile(level)) * np.sqrt(variances))
+
+
 @lru_cache(maxsize=64)
 def _mixed_quantiles(level: float) -> Floats:
     """Return the quantile for each of some parts, evenly spaced from 0 to 1."""

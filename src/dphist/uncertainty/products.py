@@ -138,44 +138,16 @@ class MeasuredGrid(GridSums):
     def _shape(self) -> tuple[int, int]:
         return self.rows, self.columns
 
-    # ---- margins: much of the noise of a small rectangle is that of its cells' own answers, and not normal
-    #
-    # Least squares gives the own answer of a cell, of variance o, the weight V/o in a cell of variance V, so
-    # that this draw has the part V/o of V. In a rectangle of m cells, whose own answers have variances that
-    # add up to o, they have about V/o together, and each an equal part of it. By their fourth cumulants
-    # they count as one draw with the part V/o / sqrt(m). At low levels, where that would be narrower than the
-    # normal law, the normal law is kept.
-
     @abstractmethod
     def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
         """Return the variances of the cells' own answers, added up over rectangles."""
-
-    @abstractmethod
-    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
-        """Return the same over ranges of cells, row by row."""
-
-    def _wide(self, variances: Floats, own: Floats, cells: Ints | float, level: float) -> Floats:
-        """Return margins of sums of cells, from their variances and those of their cells' own answers."""
-        part = variances / np.maximum(np.sqrt(cells) * own, 1e-300)
-        mixed = noise_law.mixed_quantile(np.minimum(part, 1.0), level)
-        return np.maximum(mixed, noise_law.normal_quantile(level)) * np.sqrt(variances)
-
-    def bin_margins(self, *, level: float) -> Floats:
-        """Return the margin of each cell for itself."""
-        row, column = np.divmod(np.arange(self.rows * self.columns), self.columns)
-        return self._wide(self._bins, self._own(row, row + 1, column, column + 1), 1, level)
-
-    def margins(self, lo: Ints, hi: Ints, *, level: float) -> Floats:
-        """Return the margins of many ranges of cells, each for itself; NaN where one is unknown."""
-        return self._wide(
-            np.where(lo == hi, 0.0, self._range_variances(lo, hi)), self._range_own(lo, hi), hi - lo, level
-        )
 
     def boxes_margins(self, boxes: Boxes, *, level: float) -> Floats:
         """Return the margins of ranges of a line or rectangles of a grid."""
         if self.columns == 1 or len(boxes.shape) == 1:
             return super().boxes_margins(boxes, level=level)
-        return self._wide(self._rectangles(*boxes.ends), self._own(*boxes.ends), boxes.flat()[2], level)
+        cells = boxes.flat()[2]
+        return noise_law.sum_margins(self._rectangles(*boxes.ends), self._own(*boxes.ends), cells, level)
 
     def transposed(self, rows: int) -> Self:
         """Return the model of the same grid, column after column."""
@@ -245,11 +217,11 @@ class GridHatTotals(MeasuredGrid, ProductSums):
         down, across = self._own_along
         return (down[b] - down[a]) * (across[d] - across[c]) * noise_law.variance(self.scale)
 
-    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
-        out = np.full(lo.shape, math.inf)
+    def _own_answers(self, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+        own = np.full(lo.shape, math.inf)
         these, box = self._as_boxes(lo, hi)
-        out[these] = self._own(*box)
-        return out
+        own[these] = self._own(*box)
+        return own, hi - lo
 
     def cells_margin(self, cells: Ints, *, level: float) -> float | None:
         """Return the margin of the sum of all cells in some rows and some columns; None of any others."""
@@ -259,7 +231,7 @@ class GridHatTotals(MeasuredGrid, ProductSums):
         row, column = np.unique(cells // self.columns), np.unique(cells % self.columns)
         own = self._sides[0].own[row].sum() * self._sides[1].own[column].sum()
         variance = np.array((margin / noise_law.normal_quantile(level)) ** 2)
-        return float(self._wide(variance, own * noise_law.variance(self.scale), cells.size, level))
+        return float(noise_law.sum_margins(variance, own * noise_law.variance(self.scale), cells.size, level))
 
 
 class PyramidTotals(MeasuredGrid):
@@ -300,15 +272,15 @@ class PyramidTotals(MeasuredGrid):
         picked = np.bincount(cells, minlength=self.rows * self.columns).astype(np.float64)
         noise, error = noise_law.variance(self.scale), self._known.error
         variance = np.array(hats_weighted_variance(error, picked) * noise)
-        return float(self._wide(variance, error.own[cells].sum() * noise, cells.size, level))
+        return float(noise_law.sum_margins(variance, error.own[cells].sum() * noise, cells.size, level))
 
     def _own(self, a: Ints, b: Ints, c: Ints, d: Ints) -> Floats:
         of = self._known.own
         return np.asarray(of[b, d] - of[a, d] - of[b, c] + of[a, c]) * noise_law.variance(self.scale)
 
-    def _range_own(self, lo: Ints, hi: Ints) -> Floats:
+    def _own_answers(self, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
         below = np.concatenate(([0.0], np.cumsum(self._known.error.own)))
-        return np.asarray(below[hi] - below[lo]) * noise_law.variance(self.scale)
+        return (below[hi] - below[lo]) * noise_law.variance(self.scale), hi - lo
 
     @classmethod
     def from_dict(cls, described: dict[str, Any], read: Reader) -> Self:

@@ -139,6 +139,7 @@ class TreeNoise(TotalNoise):
     pruned: bool
     scales: Floats
     inner: NDArray[np.bool_] | None = None
+    tails: bool = True
     independent: ClassVar[bool] = False
 
     @property
@@ -164,6 +165,26 @@ class TreeNoise(TotalNoise):
 
         return variances.group_variances(self._error)
 
+    @cached_property
+    def own(self) -> Floats:
+        """The variance of each group's own answer alone; infinite where there is none or none counts."""
+        if not self.tails:
+            return np.full(self.k, math.inf)
+        leaves: Ints = self._error.tree.leaf
+        return noise_law.variance(self.scales[leaves])
+
+    @cached_property
+    def _own_below(self) -> tuple[Floats, Ints]:
+        """Those that are finite, added up over the groups before each and over all; how many are not."""
+        unknown = np.isinf(self.own)
+        known = np.where(unknown, 0.0, self.own)
+        return np.concatenate(([0.0], np.cumsum(known))), np.concatenate(([0], np.cumsum(unknown)))
+
+    def own_in(self, first: Ints, last: Ints) -> Floats:
+        """Return the variances of the own answers of groups first to last - 1, added up, for each pair."""
+        below, unknown = self._own_below
+        return np.where(unknown[last] > unknown[first], math.inf, below[last] - below[first])
+
     @property
     def mean_variance(self) -> float:
         """The mean variance of all ranges of bins."""
@@ -177,12 +198,20 @@ class TreeNoise(TotalNoise):
         each = max(1 - (1 - level) / self.groups.k, 0.9)
         return np.asarray(noise_law.sum_margin_bound(np.sqrt(self.variances), each))
 
+    def margins(self, *, level: float) -> Floats:
+        """Return the margin of each total for itself."""
+        return noise_law.sum_margins(self.variances, self.own, 1, level)
+
     def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
         """Return the margin of the sum of some groups' totals, wherever in the tree they are."""
+        variance, own = np.array(self.sum_variance(whole)), np.array(self.own[whole].sum())
+        return float(noise_law.sum_margins(variance, own, int(whole.sum()), level))
+
+    def sum_variance(self, whole: NDArray[np.bool_]) -> float:
+        """Return the variance of that sum."""
         from dphist.kernels.trees import variances
 
-        variance = variances.weighted_variance(self._error, whole.astype(np.float64))
-        return noise_law.normal_quantile(level) * math.sqrt(variance)
+        return variances.weighted_variance(self._error, whole.astype(np.float64))
 
     def range_variances(self, first: Ints, skipped: Floats, last: Ints, taken: Floats) -> Floats:
         """Return the variance of ranges from inside one group to inside the same or another."""
