@@ -292,8 +292,12 @@ def dyadic_average(noisy, scale, *, shape=None, prior=None, step=1.0, shifts=8):
     odds = dyadic.first_odds(len(shapes), trust, by_size=drawn is not None)
     trees = 1 if n == 1 else max(1, min(shifts, dyadic.MANY // n))
     tables, spike, grid, parts = dyadic.tables_for(moving), SPIKE * trust, drawn is not None, []
-    sets = min(shifts, partitions.MANY_CELLS // (n * min(shape).bit_length())) if grid else 0
-    for count, rectangles in ((trees, False), (sets if n <= partitions.MOST_CELLS else 0, True)):
+    sets = (
+        min(shifts, partitions.MOST_SETS, partitions.MANY_BLOCKS // (n * min(shape).bit_length()))
+        if grid
+        else 0
+    )
+    for count, rectangles in ((trees, False), (sets if n <= partitions.MOST_IN_RECTANGLES else 0, True)):
         learnt = odds
         for k in range(count):
             if rectangles:

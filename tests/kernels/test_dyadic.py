@@ -64,6 +64,15 @@ def test_a_prior_enters_as_defined(kind, shape):
     close(found, naive.dyadic_average(y, 5.0, shape=shape, prior=prior, shifts=2), 5.0)
 
 
+@pytest.mark.parametrize("n", [40_000, 70_000])  # two rows, or one, are more bins than odds are learnt from
+def test_each_row_of_very_many_bins_is_averaged_as_if_it_were_alone(n):
+    rows = np.stack([noisy(kind, n, 10.0) for kind in ("steps", "sparse")])
+    together = dyadic_average(rows, 10.0, shifts=1)
+    for row, means, doubt in zip(rows, *together, strict=True):
+        alone = dyadic_average(row, 10.0, shifts=1)
+        assert (alone[0] == means).all() and (alone[1] == doubt).all()
+
+
 @pytest.mark.parametrize(
     ("n", "shape", "believed"), [(1, None, False), (45, None, False), (45, (5, 9), False), (45, None, True)]
 )

@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from dphist.domain.workload import Rectangles
 from dphist.errors import DataError, UsageError
 from dphist.methods import memory
 from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
 from dphist.privacy.ledger import Ledger
 
 MANY = 1 << 19
@@ -133,8 +136,6 @@ MEASURE = """
 
 def bytes_per_cell(method, workload, cells=None):
     """Return the peak of all arrays of one run, over a grid at first; a process takes a few bytes more."""
-    import tracemalloc
-
     if cells is None:
         cells = np.where(np.arange(1 << 18) % 4096 < 1000, np.arange(1 << 18) * 7919 % 9, 0).reshape(512, 512)
     some = cells[:64, :64] if cells.ndim == 2 else cells[:4096]
@@ -254,3 +255,20 @@ def test_groups_take_no_more_than_was_said(method, bins, by):
     tracemalloc.stop()
     once = 20 << 20  # what a block of bins takes, however many there are
     assert peak <= bytes_needed(plan.pipeline, plan.hierarchy, bins) + once
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (64, 64), (90, 91), (2, 4096)])
+@pytest.mark.parametrize("prior", [False, True])
+def test_averages_of_a_grid_take_what_is_foreseen_or_what_is_too_little_to_check(shape, prior):
+    domain = Domain(tuple(Integers(1, n) for n in shape))
+    before = np.arange(domain.n).reshape(shape) if prior else None
+    plan = dphist.Plan(bins=domain, epsilon=1, method="average", prior=before, public_prior=prior)
+    plan.prepare()
+    held = Counts(np.arange(domain.n) % 7, domain)
+    tracemalloc.start()
+    try:
+        plan.pipeline.run(Curator.simulated(held, epsilon=plan.budget, seed=1), plan.queries)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= max(memory.bytes_needed(plan.pipeline, domain), memory._SMALL)

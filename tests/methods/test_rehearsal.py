@@ -510,3 +510,11 @@ def test_few_cells_of_any_kind_compile_nothing_after_the_charge(epsilon):
             curator = Curator.simulated(Counts(x, domain), epsilon=Fraction(epsilon), seed=seed)
             made.run(curator, queries).intervals()
     assert compiled() == before
+
+
+def test_a_prior_whose_first_bins_are_empty_compiles_nothing_after_the_charge():
+    prior = np.zeros((9, 9), np.int64)
+    prior[-1, -4:] = 1, 5, 2, 7
+    domain = Domain((Integers(1, 9), Integers(1, 9)))
+    plan = dphist.Plan(bins=domain, epsilon=1, method="average", prior=prior, public_prior=True)
+    assert compiled_after_rehearsal(plan) == set()

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from dphist.domain import Domain
 from dphist.errors import UsageError
+from dphist.kernels.averaging import MOST_IN_RECTANGLES
 from dphist.kernels.trees.hat_rules import MOST_CELLS
 from dphist.methods.pipeline import Pipeline
 from dphist.methods.sparse import SparsePipeline
-from dphist.steps.estimate import AveragedTree, GroupMeans, RoughMeans, WeightedMeans
+from dphist.steps.estimate import Averaged, AveragedTree, GroupMeans, RoughMeans, WeightedMeans
 from dphist.steps.estimate.means import FineMeans
 from dphist.steps.partition import Singletons
 
 # Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
 _ALONE, _GROUPED, _OTHER = 64, 256, 384
+_RECTANGLES = 2560  # bytes for each cell of a grid that is averaged over rectangles, with a prior
 _PYRAMIDS = 4  # cells of a grid that pyramids may measure, for a byte more for each cell
 _SMALL = 1 << 24  # requests below this number of bytes are not checked
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -76,11 +78,18 @@ def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     """
     if isinstance(pipeline, SparsePipeline):
         return 0
+    averaged = _RECTANGLES if _in_rectangles(domain) else _OTHER
     if isinstance(pipeline.estimate, AveragedTree) and pipeline.estimate.asks and domain.n <= MOST_CELLS:
-        return domain.n * (_OTHER + domain.n // _PYRAMIDS)
+        return domain.n * max(_OTHER + domain.n // _PYRAMIDS, averaged)
+    if isinstance(pipeline.estimate, (Averaged, AveragedTree)):
+        return domain.n * averaged
     if not isinstance(pipeline.estimate, (GroupMeans, FineMeans, WeightedMeans, RoughMeans)):
         return domain.n * _OTHER
     return domain.n * (_ALONE if isinstance(pipeline.partition, Singletons) else _GROUPED)
+
+
+def _in_rectangles(domain: Domain) -> bool:
+    return len(domain.axes) == 2 and min(domain.shape) > 1 and domain.n <= MOST_IN_RECTANGLES
 
 
 def available() -> int | None:

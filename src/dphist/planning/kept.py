@@ -13,7 +13,7 @@ from typing import Any
 
 from dphist._common import __version__
 
-_FORMAT = 9  # raise it when the layout of a file or a method changes
+_FORMAT = 10  # raise it when the layout of a file or a method changes
 
 
 def cache_folder() -> Path:

@@ -25,5 +25,8 @@ class Prior:
         return self.name
 
     def over(self, n: int) -> Floats:
-        """Return the prior of n bins; if it has another number of bins, which is so in rehearsals, any."""
-        return self.counts if self.counts.size == n else np.resize(self.counts, n)
+        """Return the prior of n bins; if it has another number of bins, which is so in rehearsals, any.
+
+        These are not all alike, whatever the prior's first bins hold: unlike numbers have loops of their own.
+        """
+        return self.counts if self.counts.size == n else (1 + np.arange(n) % 3).astype(np.float64)

@@ -142,11 +142,15 @@ def sampled(n: int) -> Ints:
 
 
 def _sample(found: Explained, tables: Tables, trust: float) -> Explained:
-    """Return some of the bins as one line."""
-    bins = sampled(found.z.size)
-    sizes = None if found.sizes is None else found.sizes[:, bins]
-    layout = laid_out(np.arange(LEARN), 1)
-    return explain(found.z[None, bins], found.shapes[:, bins], layout, tables, trust, sizes)
+    """Return some of the bins of each line."""
+    n = found.z.size // found.lines
+    bins = sampled(n)
+    sizes = None
+    if found.sizes is not None:
+        each = found.sizes.reshape(3, found.lines, n)[..., bins]
+        sizes = np.ascontiguousarray(each).reshape(3, -1)
+    z, layout = found.z.reshape(found.lines, n)[:, bins], laid_out(np.arange(LEARN), found.lines)
+    return explain(z, found.shapes[:, bins], layout, tables, trust, sizes)
 
 
 def _learn(found: Explained, log_odds: Floats, trust: float) -> Floats:

@@ -1,5 +1,6 @@
 """The average of noisy counts over all dyadic partitions of a line or a grid: over trees of `dyadic`, which
-differ by a shift, and on grids of up to ``MOST_CELLS`` also over sets of trees whose blocks are `rectangles`.
+differ by a shift, and on grids of up to ``MOST_IN_RECTANGLES`` cells also over sets of trees whose blocks are
+`rectangles`.
 
 Each tree, or set, counts by its evidence, tempered. Where a grid's axes mean something, many edges run along
 one of them, and rectangles say so in a few blocks; squares have less error where edges lie aslant.
@@ -13,8 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from dphist.domain.groups import Floats
+from dphist.kernels.averaging import MOST_IN_RECTANGLES
 from dphist.kernels.averaging.dyadic import (
     FEW,
+    KEPT,
     MANY,
     MOVED,
     MOVED_STEPS,
@@ -29,7 +32,8 @@ from dphist.kernels.averaging.dyadic import (
 )
 from dphist.kernels.averaging.rectangles import Rectangles
 
-MOST_CELLS, MANY_CELLS = 1 << 13, 1 << 17  # of a grid that has rectangles; the same times trees
+MOST_SETS = 4  # more gain half a percent, and take as long as all else
+MANY_BLOCKS = 1 << 17  # cells times sets, times the levels of the shorter side: of more there are fewer sets
 
 
 def dyadic_average(
@@ -54,6 +58,14 @@ def dyadic_average(
     counts = np.ascontiguousarray(np.atleast_2d(noisy), dtype=np.float64)
     lines, n = counts.shape
     grid = None if shape is None or 1 in shape else shape
+    few = max(KEPT // n, 1)
+    if grid is not None and n <= MOST_IN_RECTANGLES and lines > few:  # all at once take tens of megabytes
+        parts = [
+            dyadic_average(counts[at : at + few], scale, shape=shape, prior=prior, step=step, shifts=shifts)
+            for at in range(0, lines, few)
+        ]
+        means, doubt = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return means.reshape(noisy.shape), doubt.reshape(noisy.shape)
     tables = tables_for(sum(r < min(MOVED, 1 + MOVED_STEPS * scale / step) for r in SCALES))
     sizes = None if grid is None else sizes_of(counts / scale)
     known = Known(counts / scale, shapes_of(prior, n), grid, tables, n / (n + FEW), sizes)
@@ -94,6 +106,6 @@ def _kinds(
     """Yield the trees, and the sets of them, by the number of their shift."""
     for shift in range(max(1, min(shifts, MANY // n)) if n > 1 else 1):
         yield Tree, shift
-    if grid is not None and n <= MOST_CELLS:
-        for shift in range(min(shifts, MANY_CELLS // (n * min(grid).bit_length()))):
+    if grid is not None and n <= MOST_IN_RECTANGLES:
+        for shift in range(min(shifts, MOST_SETS, MANY_BLOCKS // (n * min(grid).bit_length()))):
             yield Rectangles, shift

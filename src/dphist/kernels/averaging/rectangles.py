@@ -77,7 +77,8 @@ def _runs(size: int, first: int) -> Ints:
 def places(shape: tuple[int, int], down: int, right: int, wide: int) -> tuple[Ints, Ints]:
     """Return the cells in an order in which all blocks of 2^wide columns are runs of them, and keys.
 
-    Shifted by a + wide, the keys number the blocks of size (a, wide); by less, those of one row.
+    Shifted by a + wide, the keys number the blocks of size (a, wide); shifts below ``wide`` would number
+    parts of one row, of which another order has the blocks.
     """
     r, c = (first + np.arange(size) for size, first in zip(shape, (down, right), strict=True))
     height = int(r[0] ^ r[-1]).bit_length()
@@ -129,7 +130,7 @@ def rise(
         log_odds: of each way, by a + b.
         ways: room for one number each.
         below: the evidence of all partitions of each block; that of single cells is there already.
-        post: a row for each way; single cells have none.
+        post: a row for each way; those of single cells are left at 0.
         down: how likely a block that is halved is halved down.
     """
     for height in range(1, rows.shape[0] + columns.shape[0] - 1):
@@ -216,10 +217,10 @@ class Rectangles:
 
     def __init__(self, known: Known, shift: int) -> None:
         self.known, self.lines = known, len(known.z)
-        shape = known.shape or (known.z.shape[1], 1)
+        assert known.shape is not None and known.sizes is not None, "rectangles are those of a grid"
         made = _kept_blocks if known.z.size <= KEPT else _blocks
-        self.lattice, self.orders, layouts = made(shape, self.lines, shift)
-        ways = 1 + WAYS * len(known.shapes) + (known.sizes is not None)
+        self.lattice, self.orders, layouts = made(known.shape, self.lines, shift)
+        ways = 2 + WAYS * len(known.shapes)
         self.evidence = np.empty((self.lines, ways, self.lattice.blocks))
         self.found = list[Explained]()
         for wide, (order, layout) in enumerate(zip(self.orders, layouts, strict=True)):
@@ -265,7 +266,8 @@ class Rectangles:
         tables = self.known.tables
         for wide, (order, found) in enumerate(zip(self.orders, self.found, strict=True)):
             change, changes = np.zeros((2, found.z.size))
-            away, squares = _NONE if found.sizes is None else found.sizes[1:]
+            assert found.sizes is not None
+            away, squares = found.sizes[1:]
             for tall, own in self._sizes_of(wide):
                 ways = np.ascontiguousarray(post[..., own]).reshape(len(post), -1)
                 if tall + wide == 0:
@@ -298,7 +300,7 @@ def _blocks(shape: tuple[int, int], lines: int, shift: int) -> tuple[Lattice, li
     return found, orders, layouts
 
 
-_kept_blocks = lru_cache(maxsize=16)(_blocks)
+_kept_blocks = lru_cache(maxsize=32)(_blocks)  # a few sets, for each of a few numbers of lines
 
 
 @kernel
@@ -328,20 +330,20 @@ def _add_blocks(
         first: the first node of this size.
         reached: how likely each is one of a partition's blocks, or holds some.
         post: of these, how likely it is taken in each way.
-        away, squares: the moments of drawn bins; none if there is no such way.
+        away, squares: the moments of drawn bins.
     """
     for block in range(reached.size):
         node = first + block
         lo, hi, at = start[node], start[node + 1], levels[0, node]
         m, part = hi - lo, reached[block] * post[1, block]
         none = part * empty[node]
-        doubt = 2.0 if m == 1 else (1 + 1.0 / m) / m
+        doubt = (1 + 1.0 / m) / m
         for k in range(lo, hi):
             own = max(z[k], 0.0)
             gap = at - own
             moved[k] += part * gap - none * at
             square[k] += (part - none) * (gap * gap + doubt) + none * own * own
-        if away.size > 0 and m > 1:
+        if m > 1:
             alone = reached[block] * post[post.shape[0] - 1, block]
             for k in range(lo, hi):
                 moved[k] += alone * away[k]
