@@ -1,5 +1,7 @@
 """All blocks of a grid that halving leads to: where they are, and what averages over them are worth."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -147,10 +149,10 @@ def test_many_rows_are_averaged_a_few_at_a_time():
     shape = 33, 64  # of which one row fits into what is kept, and two do not
     rows = np.random.default_rng(5).laplace(0, 10, (5, 33 * 64)) + 3
     prior = np.arange(33.0 * 64)
-    for given in (None, prior):
-        together = dyadic_average(rows, 10.0, shape=shape, prior=given, shifts=2)
+    for given, step in ((None, 1.0), (prior, 1.0), (None, 20.0)):
+        together = dyadic_average(rows, 10.0, shape=shape, prior=given, step=step, shifts=2)
         for row, means, doubt in zip(rows, *together, strict=True):
-            alone = dyadic_average(row, 10.0, shape=shape, prior=given, shifts=2)
+            alone = dyadic_average(row, 10.0, shape=shape, prior=given, step=step, shifts=2)
             assert (alone[0] == means).all() and (alone[1] == doubt).all()
 
 
@@ -182,3 +184,16 @@ def test_loops_have_arrays_of_one_layout_whatever_is_averaged(name, monkeypatch)
     ):
         dyadic_average(rows, 10.0, shape=shape, prior=given)
     assert len(layouts) == 1 and all(*layouts)
+
+
+def test_many_rows_take_little_more_memory_than_a_few():
+    rows, peaks = np.random.default_rng(5).laplace(0, 10, (16, 32 * 64)) + 3, []
+    for some in (rows[:2], rows):
+        dyadic_average(some, 10.0, shape=(32, 64))  # its blocks are kept
+        tracemalloc.start()
+        try:
+            dyadic_average(some, 10.0, shape=(32, 64))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]

@@ -191,3 +191,13 @@ def test_doubt_is_that_of_the_posterior():
         means, doubt = dyadic_average(y, scale)
         off, said = math.sqrt(((means - x) ** 2).mean()), math.sqrt((doubt**2).mean())
         assert 0.5 * off < said < 2 * off + 0.2 * scale, kind
+
+
+def test_each_grid_of_very_many_cells_is_averaged_as_if_it_were_alone():
+    shape, draw = (260, 256), np.random.default_rng(4)  # more cells than odds are learnt from
+    rows = np.stack([np.where(draw.random(66_560) < part, 600, 0) for part in (0.01, 0.6)])
+    rows = rows + draw.laplace(0, 10, rows.shape)
+    together = dyadic_average(rows, 10.0, shape=shape, shifts=1)
+    for row, means, doubt in zip(rows, *together, strict=True):
+        alone = dyadic_average(row, 10.0, shape=shape, shifts=1)
+        assert (alone[0] == means).all() and (alone[1] == doubt).all()

@@ -12,7 +12,7 @@ import pytest
 import dphist
 from dphist import records
 from dphist.domain import Domain, Integers
-from dphist.domain.workload import Rectangles
+from dphist.domain.workload import Rectangles, make_workload
 from dphist.errors import DataError, UsageError
 from dphist.methods import memory
 from dphist.methods.catalogue import make_pipeline
@@ -272,3 +272,20 @@ def test_averages_of_a_grid_take_what_is_foreseen_or_what_is_too_little_to_check
     finally:
         tracemalloc.stop()
     assert peak <= max(memory.bytes_needed(plan.pipeline, domain), memory._SMALL)
+
+
+@pytest.mark.parametrize(
+    ("method", "workload", "shape", "each"),
+    [
+        ("average", "points", (2, 4096), memory._RECTANGLES),
+        ("average", "points", (90, 92), memory._OTHER),
+        ("average", "points", (4096,), memory._OTHER),
+        ("average", "points", (1, 4096), memory._OTHER),
+        ("dawa3", "rectangles", (8, 8), memory._RECTANGLES),  # does not ask how many cells hold records
+        ("dawa3", "rectangles", (64, 64), memory._RECTANGLES),  # asks
+    ],
+)
+def test_averages_over_rectangles_are_foreseen_where_there_are_some(method, workload, shape, each):
+    domain = Domain(tuple(Integers(1, n) for n in shape))
+    pipeline = make_pipeline(method, domain, make_workload(workload, domain))
+    assert memory.bytes_needed(pipeline, domain) == each * domain.n

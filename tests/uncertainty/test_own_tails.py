@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dphist.domain import Domain, Integers
+from dphist.domain.boxes import Boxes
 from dphist.domain.groups import Groups
 from dphist.domain.workload import make_workload
 from dphist.kernels.trees.tree import make_tree
@@ -52,7 +53,11 @@ def test_the_more_else_is_known_of_a_value_the_nearer_its_margin_is_to_the_norma
     wanted = noise_law.mixed_quantile(part, 0.95) * np.sqrt(found)
     assert np.allclose(model.bin_margins(level=0.95), wanted) and (wanted > Z * np.sqrt(found)).all()
     pair = model.sum_variances(np.array([2]), np.array([4]))
-    z = noise_law.mixed_quantile(pair / (2 * own * math.sqrt(2.0)), 0.95)
+    parts = (
+        pair / (2 * own * math.sqrt(2.0)),
+        pair / noise_law.variance(300.0),
+    )  # of two leaves, of their node
+    z = noise_law.mixed_quantile(np.hypot(*parts), 0.95)
     assert np.allclose(model.margins(np.array([2]), np.array([4]), level=0.95), z * np.sqrt(pair))
     # Where the mixed law would be narrower, the normal one is kept; nothing has no margin.
     assert np.allclose(model.bin_margins(level=0.5), noise_law.normal_quantile(0.5) * np.sqrt(found))
@@ -86,7 +91,9 @@ def test_a_leaf_that_was_not_measured_has_no_own_answer():
     model = TreeTotals(Groups.singletons(4), 2, False, scales)
     lo, hi = np.array([0, 1, 2]), np.array([1, 4, 4])
     found, sd = model.margins(lo, hi, level=0.95), np.sqrt(model.sum_variances(lo, hi))
-    assert found[0] > 1.02 * Z * sd[0] and np.allclose(found[1:], Z * sd[1:])
+    node = noise_law.mixed_quantile(np.array([sd[2] ** 2 / noise_law.variance(1000.0)]), 0.95)[0]
+    assert found[0] > 1.02 * Z * sd[0] and np.allclose(found[1:], [Z * sd[1], node * sd[2]])
+    assert node > 1.02 * Z
     assert np.isnan(model.margins(np.array([2]), np.array([3]), level=0.95)).all()
 
 
@@ -136,3 +143,61 @@ def test_intervals_of_single_bins_hold_as_often_as_they_say(method, workload):
         off.append((found.values if found.measured is None else found.measured) - held.values)
         margins = found.error.bin_margins(level=0.95) if margins is None else margins
     assert 0.945 < np.mean(np.abs(off) <= margins) < 0.96
+
+
+def test_a_few_bins_of_triangles_have_a_draw_each():
+    model, lo, hi = HatTotals(64, "all-ranges", 8192.0), np.array([3, 40]), np.array([5, 45])
+    found, below = model.sum_variances(lo, hi), np.concatenate(([0.0], np.cumsum(model._error.own)))
+    part = found / (below[hi] - below[lo]) / np.sqrt(hi - lo)
+    wanted = noise_law.mixed_quantile(part, 0.95) * np.sqrt(found)
+    assert np.allclose(model.margins(lo, hi, level=0.95), wanted)
+    assert (wanted > 1.002 * Z * np.sqrt(found)).all()
+
+
+def test_the_own_answer_of_a_group_is_that_of_its_leaf():
+    tree = make_tree(5, 2)  # whose leaves are not its last nodes
+    scales = np.full(tree.left.size, 1000.0)
+    scales[tree.leaf] = 400.0, 500.0, 600.0, 700.0, 800.0
+    model = TreeTotals(Groups.singletons(5), 2, False, scales)
+    part = model.variances() / noise_law.variance(scales[tree.leaf])
+    wanted = noise_law.mixed_quantile(part, 0.95) * np.sqrt(model.variances())
+    assert np.allclose(model.bin_margins(level=0.95), wanted)
+    assert np.allclose(model.margins(np.arange(5), np.arange(1, 6), level=0.95), wanted)
+
+
+def test_a_leaf_after_others_that_were_not_measured_has_its_own_answer():
+    tree = make_tree(4, 2)
+    scales = np.where(tree.left > 0, 1000.0, math.inf)
+    scales[tree.leaf[2:]] = 1000.0
+    model = TreeTotals(Groups.singletons(4), 2, False, scales)
+    sd = math.sqrt(model.sum_variances(np.array([3]), np.array([4]))[0])
+    assert model.margin(3, 4, level=0.95) == pytest.approx(model.bin_margins(level=0.95)[3])
+    assert model.margin(3, 4, level=0.95) > 1.02 * Z * sd
+    # What nothing tells apart has no margin among those of all ranges either, not an infinite one.
+    wide, _ = model.joint_boxes(Boxes((4,), (np.array([0, 3]), np.array([1, 4]))), level=0.95)
+    assert np.isnan(wide[0]) and np.isfinite(wide[1])
+
+
+def test_ranges_that_cut_a_scattered_group_have_no_variance():
+    groups = Groups(np.array([0, 2, 3, 4, 5]), np.array([0, 3, 1, 2, 4]))
+    model = TreeTotals(groups, 2, False, tree_of(4, inner=300.0).scales)
+    lo, hi = np.array([0, 1]), np.array([2, 2])
+    found = model.sum_variances(lo, hi)
+    assert np.isnan(found[0]) and found[1] == pytest.approx(model.total_noise.variances[1])
+    wide, _ = model.joint_boxes(Boxes((5,), (lo, hi)), level=0.95)
+    assert np.isnan(wide[0]) and np.isfinite(wide[1])
+
+
+@pytest.mark.parametrize("tails", [False, True])
+def test_a_turned_grid_has_the_tails_it_had(tails):
+    model = tree_of(8, inner=300.0, tails=tails)
+    turned = model.transposed(2)
+    assert turned.tails == tails
+    assert np.allclose(np.sort(turned.bin_margins(level=0.95)), np.sort(model.bin_margins(level=0.95)))
+
+
+def test_bins_of_noise_that_agrees_have_margins_of_whole_numbers():
+    model = tree_of(8, inner=300.0, agreeing=True)
+    found = model.bin_margins(level=0.95)
+    assert (found == np.round(found)).all()
+    assert np.array_equal(found, model.margins(np.arange(8), np.arange(1, 9), level=0.95))

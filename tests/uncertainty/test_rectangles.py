@@ -436,3 +436,10 @@ def test_a_laplace_draw_and_a_normal_one_together_have_their_own_quantiles():
             inside = np.mean(abs(math.sqrt(part) * laplace + math.sqrt(1 - part) * normal) <= z)
             assert abs(inside - level) < 5 * math.sqrt(level * (1 - level) / 400_000)
     assert noise_law.mixed_quantile(parts, 1 - 1e-12)[[0, -1]] == pytest.approx([7.1305, 19.538], rel=1e-3)
+
+
+@pytest.mark.parametrize("model", [PyramidTotals(12, 9, 3e6), GridHatTotals(12, 9, 3e6)])
+def test_a_rectangle_of_a_few_cells_has_one_margin_however_it_is_asked_for(model):
+    boxes = Boxes((12, 9), tuple(map(np.array, ([2, 5], [4, 6], [3, 1], [5, 7]))))
+    wanted = [model.cells_margin(boxes.cells(i), level=0.95) for i in range(2)]
+    assert np.allclose(model.boxes_margins(boxes, level=0.95), wanted)

@@ -24,15 +24,13 @@ from dphist.release.keys import Run
 from dphist.release.release import Estimate, Estimates, Release
 from dphist.uncertainty import noise_law
 from dphist.uncertainty.listing import Listing
-from dphist.uncertainty.models import Ends, Unknown
+from dphist.uncertainty.models import OWN_TAILS, Ends, Unknown
 
 if TYPE_CHECKING:
     from dphist.charts.picture import Picture
 
-_KNOWN = {
-    True: "The noise on every group's number is known; an interval of whole groups has at least its level. ",
-    False: "The variance of the noise of every range of whole groups is known; it is taken to be normal. ",
-}
+_EXACT = "The noise on every group's number is known; an interval of whole groups has at least its level. "
+_NORMAL = "The variance of the noise of every range of whole groups is known; it is taken to be normal"
 _CUT = (
     "Where a range cuts a group, the interval reaches from none of the group's records to all of them. It "
     "holds for its query alone."
@@ -142,7 +140,8 @@ class SparseRelease:
         >>> hosts.description.startswith("This is a list of bins whose noisy count is at least 23;")
         True
         """
-        own = _KNOWN[self.error.group_scales is not None] + _CUT
+        tails = OWN_TAILS[getattr(self.error, "tails", False)]
+        own = (_EXACT if self.error.group_scales is not None else f"{_NORMAL}{tails}. ") + _CUT
         words = own if self.listing is None else self.listing.describe()
         return f"{words} {answers.shared_bins(self.domain)}".rstrip()
 

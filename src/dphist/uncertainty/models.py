@@ -506,6 +506,10 @@ class NormalSums(ErrorModel, Protocol):
         """
         return np.full(lo.shape, math.inf), hi - lo
 
+    def _own_totals(self, lo: Ints, hi: Ints) -> Floats | float:
+        """Return the variance of the answer to each range itself; infinite where none was measured."""
+        return math.inf
+
     def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of bins lo to hi - 1, for each pair; not finite where unknown."""
         return self._range_variances(lo, hi)
@@ -519,7 +523,7 @@ class NormalSums(ErrorModel, Protocol):
         """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
         variances = np.where(lo == hi, 0.0, self._range_variances(lo, hi))
         known = np.where(np.isfinite(variances), variances, math.nan)
-        return noise_law.sum_margins(known, *self._own_answers(lo, hi), level)
+        return noise_law.sum_margins(known, *self._own_answers(lo, hi), level, self._own_totals(lo, hi))
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
@@ -623,6 +627,10 @@ class TreeTotals(NormalSums):
         """Return the same of ranges of whole groups; what it returns of others is not used."""
         first, last, _ = whole_groups(self.groups, lo, hi)
         return self.total_noise.own_in(first, last), last - first
+
+    def _own_totals(self, lo: Ints, hi: Ints) -> Floats:
+        first, last, _ = whole_groups(self.groups, lo, hi)
+        return self.total_noise.total_of(first, last)
 
     def sum_variances(self, lo: Ints, hi: Ints) -> Floats:
         """Return the variance of the sum of each range of bins, not finite for those that cut a group."""

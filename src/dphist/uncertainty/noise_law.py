@@ -249,20 +249,28 @@ def mixed_quantile(part: Floats, level: float) -> Floats:
 # Least squares gives the own answer of a value, of variance o, the weight V/o in a value of variance V, so
 # that this draw has the part V/o of V. In a sum of m values, whose own answers have variances that add up to
 # o, they have about V/o together, and each an equal part of it. By their fourth cumulants they count as one
-# draw with the part V/o / sqrt(m). At low levels, where that would be narrower than the normal law, the
-# normal law is kept.
+# draw with the part V/o / sqrt(m). Where the sum itself has an answer, of variance t, this has the part V/t
+# besides; fourth cumulants add up, and so do the squares of such parts. At low levels, where that would be
+# narrower than the normal law, the normal law is kept.
 
 
-def sum_margins(variances: Floats, own: Floats, values: Ints | float, level: float) -> Floats:
+def sum_margins(
+    variances: Floats, own: Floats, values: Ints | float, level: float, total: Floats | float = math.inf
+) -> Floats:
     """Return margins of sums of fitted values.
 
     Args:
         variances: of the sums; NaN where one is unknown, and so its margin.
         own: of each sum the variances of its values' own answers, added up; infinite where none is known.
         values: how many each sum has.
+        total: the variance of an answer to the sum itself; infinite where none was measured.
     """
-    own = np.maximum(np.sqrt(np.maximum(values, 1)) * own, 1e-300)
-    part = np.divide(variances, own, out=np.zeros_like(variances), where=np.isfinite(own))
+
+    def part_of(answers: Floats) -> Floats:
+        known = np.broadcast_to(np.isfinite(answers), variances.shape)
+        return np.divide(variances, np.maximum(answers, 1e-300), out=np.zeros_like(variances), where=known)
+
+    part = np.hypot(part_of(np.sqrt(np.maximum(values, 1)) * own), part_of(np.asarray(total)))
     z = mixed_quantile(np.minimum(part, 1.0), level)
     return np.asarray(np.maximum(z, normal_quantile(level)) * np.sqrt(variances))
 

@@ -185,6 +185,22 @@ class TreeNoise(TotalNoise):
         below, unknown = self._own_below
         return np.where(unknown[last] > unknown[first], math.inf, below[last] - below[first])
 
+    @cached_property
+    def _totals(self) -> tuple[Ints, Floats]:
+        """The runs of several groups whose total was measured, by numbers that rise, and its variance."""
+        tree = self._error.tree
+        asked = np.isfinite(self.scales) & (tree.hi - tree.lo > 1) & self.tails
+        key = tree.lo[asked].astype(np.int64) * (self.k + 1) + tree.hi[asked]
+        order = np.argsort(key)
+        return np.append(key[order], -1), np.append(noise_law.variance(self.scales[asked][order]), math.inf)
+
+    def total_of(self, first: Ints, last: Ints) -> Floats:
+        """Return the variance of the answer to the total of groups first to last - 1; infinite if none."""
+        keys, variances = self._totals
+        key = np.asarray(first) * (self.k + 1) + last
+        at = np.searchsorted(keys[:-1], key)
+        return np.where(keys[at] == key, variances[at], math.inf)
+
     @property
     def mean_variance(self) -> float:
         """The mean variance of all ranges of bins."""
@@ -205,7 +221,10 @@ class TreeNoise(TotalNoise):
     def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
         """Return the margin of the sum of some groups' totals, wherever in the tree they are."""
         variance, own = np.array(self.sum_variance(whole)), np.array(self.own[whole].sum())
-        return float(noise_law.sum_margins(variance, own, int(whole.sum()), level))
+        groups = np.flatnonzero(whole)
+        run = groups.size > 0 and groups[-1] - groups[0] + 1 == groups.size
+        total = self.total_of(groups[0], groups[-1] + 1) if run else math.inf
+        return float(noise_law.sum_margins(variance, own, groups.size, level, total))
 
     def sum_variance(self, whole: NDArray[np.bool_]) -> float:
         """Return the variance of that sum."""
