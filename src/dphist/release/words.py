@@ -292,10 +292,7 @@ def of_most(release: AnyRelease, level: float) -> str:
     """Return for what part of all bins and ranges intervals hold, where they are no promise about each."""
     if not holds_for_most(release):
         return ""
-    return (
-        f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each: dphist query "
-        "--joint has one for a part that was picked after looking"
-    )
+    return f"intervals here hold for about {100 * level:g} % of all bins and ranges, not for each"
 
 
 def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]:
