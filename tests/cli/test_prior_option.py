@@ -39,6 +39,7 @@ def test_an_earlier_release_is_a_prior(here):
 def test_counts_are_warned_of_unless_they_are_said_to_be_public(here):
     made = dphist(*ASKED, "--method", "average", "--prior", "counts.csv", "--dry-run")
     assert "counts.csv must be public" in made.stderr and "--public-prior" in made.stderr
+    assert "the release discloses them: do not hand it out, and make another" in made.stderr
     made = dphist(*ASKED, "--method", "average", "--prior", "counts.csv", "--public-prior", "--out", "n.json")
     assert "warning" not in made.stderr
     assert json.loads((here / "n.json").read_text())["provenance"]["prior"]["file"] == "counts.csv"

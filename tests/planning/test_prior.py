@@ -75,7 +75,7 @@ def test_a_release_says_which_release_it_follows(ledger, earlier, tmp_path):
 def test_counts_that_are_not_said_to_be_public_are_warned_of(ledger, tmp_path):
     np.save(tmp_path / "last.npy", LAST)
     for given in (LAST, LAST.tolist(), tmp_path / "last.npy"):
-        with pytest.warns(UserWarning, match=r"must be public.*public_prior=True") as said:
+        with pytest.warns(UserWarning, match=r"must be public.*discloses them.*public_prior=True") as said:
             release = publish(ledger, prior=given)
         assert said[0].filename == __file__, "Python shows it again for another line"
         assert not release.provenance["prior"]["public"] and "sha256" not in release.provenance["prior"]

@@ -93,9 +93,9 @@ def _counts(counts: Any, domain: Domain, origin: dict[str, Any], name: str, *, p
         raise DataError(f"{name} must be counts of 0 or more.")
     if not public:
         warn(
-            f"{name} must be public: the values that are published depend on it, and no noise protects it. "
-            "If it holds private counts, stop here and give an earlier release instead. If it is public, say "
-            "so with public_prior=True (--public-prior)."
+            f"{name} must be public: a release with it follows its shape, and no noise protects it. If it "
+            "holds private counts, the release discloses them: do not hand it out, and make another without "
+            "this prior. If it is public, say so with public_prior=True (--public-prior)."
         )
     return Believed(Prior(known, "public counts" if public else "counts"), {**origin, "public": public})
 
