@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,12 @@ from hypothesis import strategies as st
 
 import dphist
 from dphist._common.rounded import interval
+from dphist.domain import Domain, Integers
+from dphist.domain.workload import make_workload
 from dphist.errors import LedgerError, OutputError, ReleaseFileError, UsageError
+from dphist.methods.catalogue import make_pipeline
+from dphist.privacy.counts import Counts
+from dphist.privacy.curator import Curator
 from dphist.release import files, words
 from dphist.reports import tables
 from dphist.reports.published import published
@@ -269,11 +275,32 @@ def test_a_page_of_averaged_values_names_the_choice_and_where_intervals_come_fro
         "The method is auto, which chose average by the queries that were declared",
         published(release).citation,
         "The values were averaged or grouped after the measurement",
+        "Where noisy counts look alike, values are averages of them, and no value is below 0. Nothing was",
         "answers to ranges are moved into its intervals",
         release.bounding,
     ):
         assert said in text, said
     assert "The estimates are as measured" not in text and "unbiased for the records" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "calibrate", "said"),
+    [
+        ("average", 0, ", and no value is below 0. Nothing was rounded or left out afterwards."),
+        ("s2", 0, "values are averages of them. Nothing was rounded or left out afterwards."),
+        ("s2", "0.05", "may be biased. Nothing was rounded or left out afterwards."),
+        ("identity", 0, "Nothing was rounded, smoothed or left out afterwards."),
+    ],
+)
+def test_values_that_were_averaged_or_share_a_group_are_not_said_to_be_as_measured(method, calibrate, said):
+    counts = np.repeat([40, 2, 300, 0], 25)
+    domain = Domain((Integers(0, 99),))
+    curator = Curator.simulated(Counts(counts, domain), epsilon=Fraction("0.1"), seed=1)
+    queries = make_workload("points", domain)
+    made = make_pipeline(method, domain, queries)
+    release = replace(made, calibrate=Fraction(calibrate)).run(curator, queries)
+    assert (release.raw >= 0).all() == (method == "average"), "noise of 10 records on 25 empty bins"
+    assert any(said in text for text in words.methods(release, published(release)))
 
 
 def test_numbers_are_written_with_as_many_digits_as_their_error_allows():

@@ -232,13 +232,28 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
             else " They are unbiased for the records that were counted."
         )
     made = {
-        "none": "Nothing was rounded, smoothed or left out afterwards.",
+        "none": _left_alone(release),
         "nonneg": "Beside them stand presentable values, from which negative numbers were removed, keeping "
         "the total; this makes them biased, and they are for reading.",
         "integer": "Beside them stand presentable values, which are whole numbers that are not negative, "
         "with the rounded total; this makes them biased, and they are for reading.",
     }[release.post]
     return f"{bias} {_followed(release)}{made} This is post-processing, which costs no epsilon."
+
+
+def _left_alone(release: AnyRelease) -> str:
+    """Return what was done to values that are not made presentable."""
+    known = release.pieces if isinstance(release, SparseRelease) else release
+    if is_averaged(release):
+        low = isinstance(known, Release) and bool((known.raw >= 0).all())
+        cut = ", and no value is below 0" if low else ""
+        return (
+            f"Where noisy counts look alike, values are averages of them{cut}. Nothing was rounded or left "
+            "out afterwards."
+        )
+    if isinstance(known, Release) and not known.groups.are_singletons:
+        return "Nothing was rounded or left out afterwards."
+    return "Nothing was rounded, smoothed or left out afterwards."
 
 
 def _followed(release: AnyRelease) -> str:
