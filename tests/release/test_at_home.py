@@ -137,8 +137,23 @@ class TestMeansAndShares:
         unknown = line(method="h").mean()
         assert unknown.low is None
         assert "unknown" in unknown.note
+        assert unknown.note.endswith("the law of the noise is worked out for sums of bins alone.")
+        assert "are unknown. no interval: dropping the higher" in line(method="efpa").mean().note
         with pytest.raises(UsageError, match="no order"):
             dphist.from_counts([1, 2], bins=["a", "b"], epsilon=1).mean()
+
+    def test_a_mean_of_calibrated_groups_says_why_it_has_no_interval(self):
+        counts = np.repeat([40, 2, 300, 0], 25)
+        made = {
+            part: dphist.from_counts(counts, epsilon="0.1", method="dawa2", calibrate=part)
+            for part in (0, "0.05")
+        }
+        assert "releases made with calibrate=" in made[0].mean().note
+        assert made["0.05"].holds_for_most and made["0.05"].mean().low is None
+        assert made["0.05"].mean().note == (
+            "Intervals for the mean of this release are unknown: it weighs every bin by its place, and of "
+            "how records lie inside the groups only the errors of bins and ranges were measured."
+        )
 
     @pytest.mark.parametrize("method", ["identity", "h", "dawa"])
     def test_shares_below_points(self, method):

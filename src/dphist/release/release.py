@@ -493,7 +493,7 @@ class Release:
         ends = float(axis.edges[0]), float(axis.edges[-1])
         value = min(max(float((least + most) @ raw) / (2 * total), ends[0]), ends[1])
         if self.error.weighted_margin(least - value, level=level) is None:
-            note = f"Intervals for the mean of this release are unknown. {self.error.description}"
+            note = f"Intervals for the mean of this release are unknown{self._why_no_mean()}"
             return Estimate(value, None, None, level, self._note(note), (clock(value),) if clock else ())
 
         def possible(mean: float, at: Floats, sign: float) -> bool:
@@ -507,6 +507,15 @@ class Release:
         note = "Holds for the mean alone, with at least the stated level (Chernoff's bound)."
         spelled = tuple(map(clock, (value, low, high))) if clock else ()
         return Estimate(value, low, high, level, self._note(note), spelled)
+
+    def _why_no_mean(self) -> str:
+        """Return why there is no interval of the mean, which weighs every bin by its place."""
+        known = ""
+        if self.error.is_calibrated:
+            known = "of how records lie inside the groups only the errors of bins and ranges were measured"
+        elif self.groups.are_singletons and self.error.total_noise is not None:
+            known = "the law of the noise is worked out for sums of bins alone"
+        return f": it weighs every bin by its place, and {known}." if known else f". {self.error.description}"
 
     @overload
     def quantile(self, q: float, *, level: float = ...) -> Estimate: ...
