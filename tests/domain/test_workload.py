@@ -357,6 +357,7 @@ BAD = [
     ("rangs", 10, "Did you mean 'ranges'"),
     ("", 10, "no workload"),
     ("points:3", 10, "not understood"),
+    ("ranges:0", 10, "write points, prefixes, ranges, .*drawn at random: random:2000, .*rectangles:2000"),
     ("random:", 10, "not understood"),
     ("random:-5", 10, "not understood"),
     ("random:2.5", 10, "not understood"),

@@ -60,7 +60,7 @@ def advise(
     at: Annotated[str | None, option(PRIVACY, "The level whose error that is.", "LEVEL")] = None,
     workload: Annotated[
         str,
-        option(PRIVACY, "points, ranges, prefixes, rectangles", "NAME"),
+        option(PRIVACY, "points, ranges, prefixes, rectangles; random:2000, rectangles:200", "NAME"),
     ] = "points",
     method: Annotated[list[str] | None, option(PRIVACY, "Compare only these methods: A,B", "NAMES")] = None,
     sums: Sums = None,
@@ -119,7 +119,7 @@ def preview(
     calibrate: Annotated[str | None, option(PRIVACY, "Part of epsilon for measuring bias.", "PART")] = None,
     workload: Annotated[
         str,
-        option(PRIVACY, "points, ranges, prefixes, rectangles", "NAME"),
+        option(PRIVACY, "points, ranges, prefixes, rectangles; random:2000, rectangles:200", "NAME"),
     ] = "points",
     post: Annotated[str, option(OUTPUT, "Values: none (default), nonneg, integer.", "HOW")] = "none",
     records: Annotated[str, option(_DATA, f"Approximate number of records; default {RECORDS:,}.", "N")] = str(

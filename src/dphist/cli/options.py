@@ -35,7 +35,7 @@ Word: TypeAlias = str | None
 Pair: TypeAlias = tuple[str, str] | None
 Data = Annotated[
     str,
-    typer.Argument(help="The records: a file, a glob, a folder, or -"),
+    typer.Argument(help="A file, glob, folder, or - (standard input)"),
 ]
 
 

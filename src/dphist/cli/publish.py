@@ -57,7 +57,7 @@ def publish(
     ] = None,
     workload: Annotated[
         str,
-        option(PRIVACY, "points, ranges, prefixes, rectangles", "NAME"),
+        option(PRIVACY, "points, ranges, prefixes, rectangles; random:2000, rectangles:200", "NAME"),
     ] = "points",
     prior: Annotated[Path | None, option(PRIVACY, "Earlier release or public counts.", "FILE")] = None,
     public_prior: Annotated[
@@ -76,7 +76,7 @@ def publish(
     ] = False,
     as_json: Annotated[bool, option(OUTPUT, "Print the result as JSON.", None, "--json")] = False,
 ) -> None:
-    """Publish a private histogram of DATA: CSV, TSV, JSON lines, Parquet or a database; - is standard input.
+    """Publish a private histogram of CSV, TSV, JSON lines, Parquet or a database.
 
     Bins come from public knowledge, never from the data: see docs/shell.md.
     """

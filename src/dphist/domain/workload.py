@@ -387,7 +387,7 @@ def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
     if len(shape) > 1 and not fits_grids:
         raise UsageError("ranges have one axis, and this domain is a grid: use rectangles, or points.")
     if len(rest) > 2 * (name in _SAMPLED) or not all(number.isdecimal() for number in rest):
-        raise UsageError(f"the workload {spec!r} is not understood; write 'points', or 'random:2000'.")
+        raise UsageError(f"the workload {spec!r} is not understood; {_forms()}.")
     if n > MAX_BINS and not (name in ("points", "prefixes", "ranges") if name else True):
         raise UsageError(
             f"a workload over {n:,} bins is points, prefixes, ranges, or pairs of bins; not {name}."
@@ -404,6 +404,12 @@ def make_workload(spec: Any, over: Domain | int | Sequence[int]) -> Workload:
             f"the workload has the shape {made.shape} and the domain {shape}; make it for this domain."
         )
     return made
+
+
+def _forms() -> str:
+    """Return how a workload can be named, for an error."""
+    sampled = ", ".join(f"{name}:2000" for name in _SAMPLED)
+    return f"write {', '.join(_NAMED)}, or how many are drawn at random: {sampled}"
 
 
 def workload_from_dict(described: dict[str, Any]) -> Workload:
