@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -51,6 +52,20 @@ class TestPreview:
         assert "green" in labels and "rest" in labels
         grid = ("--bins", "4", "--y-integers", "0", "3", "--y-column", "b", "--column", "a")
         assert "4 x 4 bins" in dphist("preview", *grid, "--epsilon", "1").stdout
+
+    def test_bins_that_are_left_out_leave_a_sign(self):
+        def rows(n):
+            bins = ("--bins", str(n), "--range", "0", str(n), "--epsilon", "1")
+            text = dphist("preview", *bins).stdout
+            assert "errors per query of 12 of 40 outcomes: " in text
+            return [line.split(maxsplit=1)[0] for line in text.splitlines() if line[:1] in "[…"]
+
+        assert len(rows(24)) == 24 and "…" not in rows(24)
+        for n in (25, 40, 300):
+            shown = rows(n)
+            assert shown[0] == "[0," and shown[-1] == f"[{n - 1}," and len(shown) <= 24
+            left = [int(name[1:-1]) for name in shown if name != "…"]
+            assert len(left) == 12 and shown.count("…") == sum(b > a + 1 for a, b in pairwise(left))
 
     def test_groups_have_an_error_for_each_level_and_sum(self, here):
         text = dphist(*self.PLAN, *BY, "--sum", "A,South", "--workload", "ranges").stdout

@@ -132,7 +132,7 @@ def preview(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a plan could publish: its expected error and a dozen simulated outcomes; spends nothing.
+    """Show what a plan could publish: its expected error and simulated outcomes; spends nothing.
 
     The options are those of dphist publish, without DATA, which is not read.
     """
@@ -198,16 +198,22 @@ def _show_one(found: Preview, plot: Path | None, overwrite: bool, as_json: bool)
     show(f"95 of 100 answers are within {short(found.within(0.95))} records of the truth")
     if len(found.domain.axes) == 1:
         names, n = found.domain.axis.names(), found.domain.n
-        rows = [(names[i], f"{found.truth[i]:,}", interval(low[i], high[i])) for i in _some(n)]
+        rows: list[tuple[str, ...]] = []
+        shown = _some(n)
+        for before, i in zip([-1, *shown], shown, strict=False):
+            rows += [("…", "…", "…")] if i > before + 1 else []
+            rows.append((names[i], f"{found.truth[i]:,}", interval(low[i], high[i])))
         header = ("bin", "made up", "nine in ten outcomes")
         print_table(header, rows, right=header[1:], label=SCREEN // 2, width=screen_width(SCREEN))
-    dozen = ", ".join(short(float(e)) for e in found.errors[: len(found.releases)])
-    show(f"errors per query of a dozen outcomes: {dozen}")
+    drawn = len(found.releases)
+    errors = ", ".join(short(float(e)) for e in found.errors[:drawn])
+    all_of_them = "" if drawn == len(found.errors) else f" of {len(found.errors)}"
+    show(f"errors per query of {drawn}{all_of_them} outcomes: {errors}")
 
 
 def _some(n: int) -> list[int]:
-    """Return the bins that are shown: all of a few, and at even distances of many."""
-    return sorted({int(i) for i in np.linspace(0, n - 1, min(n, 24))})
+    """Return the bins that are shown: all of a few, and of many so few that a row stands between any two."""
+    return list(range(n)) if n <= 24 else [int(i) for i in np.linspace(0, n - 1, 12)]
 
 
 def _show_groups(
