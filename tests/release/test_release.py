@@ -350,6 +350,20 @@ def test_charges_beyond_the_stated_epsilon_are_refused():
         line([1.0], charges=shares)
 
 
+def test_one_bin_is_not_said_to_be_several():
+    release = dphist.from_counts([4], bins=[0, 1], epsilon=1)
+    assert "Release('auto', 1 bin, epsilon=1" in repr(release) and "1 bin)" in repr(release.axes[0])
+    plan = dphist.Plan(bins=1, range=(0, 1), epsilon=1, method="identity")
+    preview = plan.preview(records=100)
+    assert "'identity', 1 bin, epsilon" in repr(preview)
+    assert dphist.advise(1, records=100, epsilon=1, methods=["identity"]).question().startswith("1 bin, 100")
+    groups = dphist.GroupedPlan(
+        bins=1, range=(0, 1), epsilon=1, by="ward", groups=["A", "B"], method="identity"
+    )
+    seen = groups.preview(records=100)
+    assert ", 1 bin, epsilon" in seen.question() and ", 1 bin, epsilon=1" in repr(seen.releases[0])
+
+
 def test_repr_is_one_line():
     assert repr(line([1.0, 2.0])) == "Release('identity', 2 bins, epsilon=0.1, unit='one record')"
     odd = make(

@@ -186,6 +186,13 @@ def test_a_page_says_what_there_is_to_say(folder):
     assert page.tags.count("svg") == 2, "for a wide and for a narrow screen"
 
 
+@pytest.mark.parametrize(("most", "said"), [(1, "1 record of each is"), (3, "3 records of each are")])
+def test_how_many_records_of_each_are_counted(folder, most, said):
+    dphist.report(visits(max_contributions=most), "r.html", ledger="l.db")
+    text = Read("r.html").text
+    assert f"At most {said} counted." in text and f"protected; at most {said} counted" in text
+
+
 def test_the_odds_are_in_words_and_numbers(folder):
     dphist.report(visits(), "r.html", ledger="l.db")
     page = Read("r.html")

@@ -265,7 +265,8 @@ class Advice:
         '12 bins, 10,000 records, points, smooth'
         """
         bins = " x ".join(f"{n:,}" for n in self.bins)
-        return f"{bins} bins, {self.records:,} records, {self.workload}, {self.like}"
+        bins += " bin" if bins == "1" else " bins"
+        return f"{bins}, {self.records:,} records, {self.workload}, {self.like}"
 
     def __repr__(self) -> str:
         return f"Advice({self.question()}: {self.best.method!r}, epsilon={as_decimal(self.best.epsilon)})"

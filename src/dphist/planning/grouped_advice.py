@@ -187,7 +187,8 @@ class GroupedAdvice:
         '1 all x 3 ward, 100 bins, 10,000 records, ranges, 6 shapes mixed'
         """
         groups = " x ".join(f"{row.groups:,} {row.name}" for row in self.best.levels)
-        return f"{groups}, {self.bins:,} bins, {self.records:,} records, {self.workload}, {self.like}"
+        bins = f"{self.bins:,} bin{'s' * (self.bins != 1)}"
+        return f"{groups}, {bins}, {self.records:,} records, {self.workload}, {self.like}"
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Picture:
         """Return a chart of error against epsilon: of the best methods on the level in question.

@@ -118,8 +118,9 @@ class GroupedPreview:
         from dphist.release.show import decimal
 
         groups = " x ".join(f"{row.groups:,} {row.name}" for row in self.levels)
+        bins = f"{release.bins.n:,} bin{'s' * (release.bins.n != 1)}"
         return (
-            f"{release.method}, {groups}, {release.bins.n:,} bins, epsilon {decimal(release.epsilon)}, "
+            f"{release.method}, {groups}, {bins}, epsilon {decimal(release.epsilon)}, "
             f"{self.records:,} made-up records, {self.like}"
         )
 

@@ -255,9 +255,10 @@ class Preview:
         from dphist.release.show import decimal
 
         bins = " x ".join(f"{n:,}" for n in self.domain.shape)
+        bins += " bin" if bins == "1" else " bins"
         least, most = (short(e) for e in (self.errors.min(), self.errors.max()))
         return (
-            f"{bins} bins, epsilon {decimal(self.releases[0].epsilon)}, {int(self.truth.sum()):,} made-up "
+            f"{bins}, epsilon {decimal(self.releases[0].epsilon)}, {int(self.truth.sum()):,} made-up "
             f"records, {self.like}; error per query {short(self.error)} ({least} to {most} in "
             f"{len(self.errors)} outcomes)"
         )

@@ -32,9 +32,9 @@ def one_line(release: GroupedRelease) -> str:
     stamp = ", SIMULATED" if release.simulated else ", not journaled" if show.not_journaled(release) else ""
     if release.id is not None and not show.not_journaled(release):
         stamp += f", id={show.short_id(release.id)}"
-    unit = " ".join(release.unit.split())
+    unit, bins = " ".join(release.unit.split()), f"{release.bins.n:,} bin{'s' * (release.bins.n != 1)}"
     return (
-        f"GroupedRelease({release.method!r}, {groups}, {release.bins.n:,} bins, "
+        f"GroupedRelease({release.method!r}, {groups}, {bins}, "
         f"epsilon={show.decimal(release.epsilon)}, unit={unit!r}{stamp})"
     )
 

@@ -69,7 +69,7 @@ class AxisView:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"AxisView({self.axis.kind}, {len(self)} bins)"
+        return f"AxisView({self.axis.kind}, {len(self)} bin{'s' * (len(self) != 1)})"
 
 
 def columns(release: Release, *, level: float = 0.95) -> Columns:
@@ -190,7 +190,8 @@ def one_line(release: Release | SparseRelease) -> str:
     if release.id is not None and not not_journaled(release):
         stamp += f", id={short_id(release.id)}"
     unit, name = " ".join(release.unit.split()), type(release).__name__
-    about = f"{release.method!r}, {_size(release)} bins, epsilon={decimal(release.epsilon)}"
+    bins = f"{_size(release)} bin{'s' * (release.domain.shape != (1,))}"
+    about = f"{release.method!r}, {bins}, epsilon={decimal(release.epsilon)}"
     return f"{name}({about}, unit={unit!r}{stamp})"
 
 

@@ -251,9 +251,14 @@ def _lines(text: str) -> str:
     return f"{safe(value)}<br><small>{safe(below)}</small>" if below else safe(value)
 
 
+def _counted(release: words.AnyRelease) -> str:
+    many = release.sensitivity
+    return f"{many} record{'s' * (many > 1)} of each {'are' if many > 1 else 'is'} counted"
+
+
 def _caption(release: words.AnyRelease, level: float, notes: str) -> str:
     stamp = f"{STAMP} " if release.simulated else ""
-    bound = f" At most {release.sensitivity} records of each are counted." if release.bounding else ""
+    bound = f" At most {_counted(release)}." if release.bounding else ""
     if isinstance(release, Release) and len(release.domain.axes) == 2:
         shown = "The colour of a cell says how many records were published for it."
     elif isinstance(release, SparseRelease):
@@ -279,7 +284,7 @@ def _tiles(release: words.AnyRelease, level: float) -> str:
     total = release.total(level=level)
     margin = _typical(release, level)
     wide = "not known" if margin is None else f"\N{PLUS-MINUS SIGN} {number(above(margin))}"
-    bound = f"; at most {release.sensitivity} records of each are counted" if release.bounding else ""
+    bound = f"; at most {_counted(release)}" if release.bounding else ""
     most = f"; about {100 * level:g} % of all bins lie in theirs" if words.holds_for_most(release) else ""
     tiles = [
         (wide, f"records: the {100 * level:g} % interval of {_typical_one(release)}{most}"),
