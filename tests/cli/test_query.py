@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dphist as package
-from dphist.domain import Domain, Instants, Regular
+from dphist.domain import Categories, Domain, Instants, Regular
 from shell import dphist
 
 
@@ -107,6 +107,24 @@ def test_nothing_asked_and_both_formats(line):
     assert "such as" in dphist("query", "line.json", "--joint", code=2).stderr
     assert "not both" in dphist("query", "line.json", "0", "1", "--csv", "--json", code=2).stderr
     assert "cannot be read" in dphist("query", "line.json", "--ranges", "none.csv", code=4).stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "call"), [(("--mean",), "mean()"), (("--quantile", "0.5"), "quantile(0.5)")]
+)
+def test_what_grids_and_labels_do_not_have_is_refused_with_what_the_shell_can_ask(here, asked, call):
+    grid = Domain((Regular(lo=0, hi=4, bins=2), Categories(["A", "B"])))
+    package.from_counts([[5, 6], [7, 8]], bins=grid, epsilon=1).save("grid.json")
+    package.from_counts([5, 6], bins=["North", "South"], epsilon=1).save("wards.json")
+    name = asked[0][2:]
+    refused = dphist("query", "grid.json", *asked, code=2).stderr
+    assert f"a grid has no {name}: ask for a part, such as 0 2 A, or in Python for release." in refused
+    assert f"release.project(axis).{call}." in refused and "project it first" not in refused
+    assert dphist("query", "grid.json", "0", "2", "A", "--json").stdout
+    refused = dphist("query", "wards.json", *asked, code=2).stderr
+    assert f"labels have no {name}: ask for one of them, such as North." in refused
+    along = package.load("grid.json").project(0)
+    assert (along.mean() if name == "mean" else along.quantile(0.5)).value >= 0
 
 
 def test_an_interval_for_a_part_that_was_picked_after_looking(line):

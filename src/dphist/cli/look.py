@@ -23,7 +23,7 @@ from dphist.cli.common import (
 )
 from dphist.cli.places import PICTURES, OverwriteFlag, check_free, check_writable
 from dphist.cli.shown import example_part, show_release, spelled_edges
-from dphist.domain import Addresses, Codes, Instants, Integers, Labelled
+from dphist.domain import Addresses, Codes, Hashed, Instants, Integers, Labelled
 from dphist.errors import DataError, OutputError, PrivacyError, UsageError
 from dphist.planning.places import same_file
 from dphist.release.answers import shared_bins
@@ -168,8 +168,25 @@ def _rows(
         rows += _answers(release, _read_ranges(ranges, release.domain), level)
     if (quantiles or mean) and isinstance(release, _Sums):
         raise UsageError("quantiles and means are of one group: name it with --group.")
+    if quantiles or mean:
+        _check_ordered(release, "mean" if mean else "quantile")
     rows += [([f"quantile {q:g}"], release.quantile(q, level=level)) for q in quantiles]
     return rows + ([(["mean"], release.mean(level=level))] if mean else [])
+
+
+def _check_ordered(release: Any, asked: str) -> None:
+    """Refuse what only numbers in a row have, and say what the shell can be asked instead."""
+    axes = release.domain.axes
+    example = shlex.join(example_part(release.domain))
+    if len(axes) == 2:
+        instead = ""
+        if hasattr(release, "project"):
+            given = "0.5" if asked == "quantile" else ""
+            instead = f", or in Python for release.project(axis).{asked}({given})"
+        raise UsageError(f"a grid has no {asked}: ask for a part, such as {example}{instead}.")
+    if isinstance(axes[0], Labelled):
+        what = "hashed keys have" if isinstance(axes[0], Hashed) else "labels have"
+        raise UsageError(f"{what} no {asked}: ask for one of them, such as {example}.")
 
 
 def _read_ranges(path: Path, domain: Domain) -> list[list[str]]:
