@@ -30,6 +30,7 @@ _FEW_BINS, _FEW_CELLS = (
     1024,
 )  # up to which a line has blocks, and cells are grouped unless they stand out
 _ASKED_CELLS = 400  # above which sums of neighbours gain more than the question whether they would costs
+_TIMES = 12  # times as long as wide: from here on `dawa3` groups the cells of a grid along its longer side
 MANY_BINS = 1 << 15  # above this, only methods of near-linear cost are usual
 
 
@@ -239,10 +240,10 @@ def _dawa3(domain: Domain) -> Pipeline:
     )
     if domain.n <= _ALONE:
         return _tree(domain, averaged)
-    # Along a curve better groups are worth more. Of few bins halves would be too many to measure each.
+    # On a grid better groups are worth more. Of few bins halves would be too many to measure each.
     share = F("0.25") if grid else F("0.12") if few else F("0.16")
     return Pipeline(
-        order=_line(domain),
+        order=order.ToAndFro() if grid and max(domain.shape) >= _TIMES * min(domain.shape) else _line(domain),
         partition=partition.Splits(
             halved=grid or not few,
             sides=grid and not few and domain.shape[1] > 1,

@@ -45,6 +45,26 @@ class Hilbert(Step):
         return hilbert(*domain.shape)
 
 
+@dataclass(frozen=True)
+class ToAndFro(Step):
+    """The cells of a grid along its longer side, to and fro: a run of them lies in one line, or in few.
+
+    Of a long grid, such as ages of six wards, neighbours on a Hilbert curve lie in all lines, however much
+    these differ.
+    """
+
+    def check(self, domain: Domain, workload: Workload) -> None:
+        if len(domain.axes) != 2:
+            raise UsageError("order.ToAndFro needs a two-dimensional domain; use order.AsGiven.")
+
+    def __call__(self, domain: Domain, rough: Rough) -> Order:
+        rows, columns = domain.shape
+        cells = np.arange(rows * columns).reshape(rows, columns)
+        lines = (cells.T if rows > columns else cells).copy()
+        lines[1::2] = lines[1::2, ::-1]
+        return frozen(lines.ravel())
+
+
 def hilbert(rows: int, columns: int) -> Order:
     """Return the cells of any grid, row by row numbered, along the Hilbert curve of the square around it.
 
