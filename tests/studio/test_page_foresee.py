@@ -180,6 +180,30 @@ def test_a_shape_is_drawn_by_hand_and_by_numbers(browser, office, studio):
         assert one.page.input_value("[aria-label='Shape']") == "drawn"
 
 
+def test_a_histogram_that_is_opened_while_its_error_is_asked_for_is_foreseen_whole(browser, office, studio):
+    """The errors of the others are asked for after what is in view; one of them may be clicked meanwhile."""
+    office.plan("opened")
+    with tab(browser, studio) as one:
+        held, asked = [], []
+
+        def hold(route):
+            asked.append(route.request.post_data_json["histogram"])
+            if asked.count("kinds") == 1 and not held:
+                held.append(route)  # the first question about it waits
+            else:
+                route.continue_()
+
+        one.page.route("**/api/foresee", hold)
+        at_publish(one, "opened").go("foresee")
+        error_of(one)
+        while not held:
+            one.page.wait_for_timeout(20)
+        one.page.click('[role=tab] >> text="kinds"')
+        error_of(one)
+        one.page.wait_for_selector("#oc svg", state="attached")
+        assert asked == ["ages", "kinds", "kinds"]
+
+
 def test_what_is_read_belongs_to_what_is_shown(browser, office, studio, monkeypatch):
     from dphist.planning import advise
 

@@ -22,7 +22,7 @@ const run = (wait = 0) => {
   const mine = question(S.hist), rest = keysOf(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
   if (!S.good || !S.hist || S.view !== 'foresee' || (running && mine === key)) return;
   const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
-  if (!next || tried === question(next)) return;
+  if (!next || (next !== S.hist && tried === question(next))) return; // what is in view is asked whatever was tried
   stop();
   timer = setTimeout(() => attempt(async () => {
     const abort = running = new AbortController(), own = next === S.hist, old = parts, asked = tried = question(next);
