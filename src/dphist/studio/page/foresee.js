@@ -22,7 +22,7 @@ const run = (wait = 0) => {
   const mine = question(S.hist), rest = keysOf(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
   if (!S.good || !S.hist || S.view !== 'foresee' || (running && mine === key)) return;
   const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
-  if (!next || (next !== S.hist && tried === question(next))) return; // what is in view is asked whatever was tried
+  if (!next || (mine === key && tried === question(next))) return; // what is in view is asked whatever was tried
   stop();
   timer = setTimeout(() => attempt(async () => {
     const abort = running = new AbortController(), own = next === S.hist, old = parts, asked = tried = question(next);
@@ -36,7 +36,7 @@ const run = (wait = 0) => {
         if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
         else parts[part.part] = part;
-        if (part.part === 'outcomes') range ||= [floor(0.25 * part.truth.length), floor(0.33 * part.truth.length)];
+        if (part.part === 'outcomes') range ||= [0.25, 0.33].map(at => floor(at * part.truth.length));
         if (part.part !== 'progress') redraw(); else progress();
       });
     } catch (error) { if (error.name !== 'AbortError') throw error; if (own) return; }
