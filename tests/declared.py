@@ -100,7 +100,12 @@ EXAMPLES: dict[type, Callable[[Rng, int], Any]] = {
     queries.Dropped: dropped,
     queries.WorstAnswered: worst_answered,
     queries.Roughness: lambda rng, n: queries.Roughness(
-        n, int(rng.integers(1, 300)), maybe_order(rng, n), int(rng.integers(1, 101))
+        n,
+        int(rng.integers(1, 300)),
+        maybe_order(rng, n),
+        int(rng.integers(1, 101)),
+        starts(rng, n) if rng.random() < 0.5 else None,
+        int(rng.integers(2, 20)),
     ),
 }
 

@@ -165,6 +165,22 @@ def test_few_bins_in_few_groups_compile_nothing_after_the_charge(bins, epsilon, 
     assert compiled() - before == set()
 
 
+@pytest.mark.parametrize("workload", ["ranges", "prefixes", "random:40"])
+@pytest.mark.parametrize("bins", [1000, 1024, 4096])
+def test_even_blocks_compile_nothing_either(bins, workload):
+    domain = Domain((Integers(0, bins - 1),))
+    plan = dphist.Plan(bins=domain, epsilon=1, method="dawa3", workload=workload)
+    forget()
+    plan.prepare()
+    before, held = compiled(), Counts(np.full(bins, 8), domain)
+    runs = [
+        plan.pipeline.run(Curator.simulated(held, epsilon=plan.budget, seed=s), plan.queries)
+        for s in range(4)
+    ]
+    assert any(one.groups.k == round(2 * np.cbrt(8 * bins)) for one in runs)
+    assert compiled() - before == set()
+
+
 @pytest.mark.parametrize("workload", ["ranges", "prefixes"])
 @pytest.mark.parametrize("bins", [3000, 9000])
 def test_thousands_of_bins_that_stay_alone_compile_nothing_either(bins, workload):

@@ -305,6 +305,11 @@ def test_parameters_are_copies():
 
 MUTATED = {
     "a bin twice in an order": (queries.Roughness(3, 5, np.array([2, 1, 0])), "order", np.array([0, 0, 0])),
+    "a run twice": (
+        queries.Roughness(3, 5, None, 50, np.array([0, 1, 3])),
+        "starts",
+        np.array([0, 1, 0, 3]),
+    ),
     "a group twice": (queries.Cuts(np.array([0, 3]), 0), "starts", np.array([0, 3, 0, 3])),
     "a weight of zero": (queries.Multiples(3, 2), "weight", 0),
     "a weight that is no whole number": (queries.Multiples(3, 2), "weight", 0.25),
@@ -363,6 +368,9 @@ SENSELESS = {
     "cells that fill no rows": lambda: queries.Hats(9, "points", 2),
     "no columns": lambda: queries.Hats(9, "points", 0),
     "no percentage": lambda: queries.Roughness(9, 3, None, 0),
+    "runs of other bins": lambda: queries.Roughness(9, 3, None, 50, np.array([0, 3, 8])),
+    "runs that fall": lambda: queries.Roughness(9, 3, None, 50, np.array([0, 5, 3, 9])),
+    "blocks of one": lambda: queries.Roughness(9, 3, None, 50, None, 1),
 }
 
 

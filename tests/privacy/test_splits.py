@@ -283,6 +283,24 @@ def test_roughness_moves_by_one_at_most() -> None:
         assert one.sum() == other.sum() == 2 * bar
 
 
+def test_roughness_of_runs_is_that_of_their_totals() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(200):
+        n, block = int(rng.integers(2, 80)), int(rng.integers(2, 9))
+        starts = np.unique(np.append(rng.integers(1, n, rng.integers(1, 30)), [0, n]))
+        x, order, cap = rng.integers(0, 30, n), rng.permutation(n), int(rng.integers(1, 200))
+        totals = [sum(x[order][a:b].tolist()) for a, b in itertools.pairwise(starts.tolist())]
+        size = min(block, len(totals))
+        blocks = [totals[at : at + size] for at in range(0, len(totals) - size + 1, size)]
+        rough = [min(sum(abs(one - sorted(some)[size // 2]) for one in some), cap) for some in blocks]
+        score = Roughness(n, cap, order, 30, starts, block)
+        bar = 30 * len(blocks) * cap // 100
+        assert score(x).tolist() == [sum(rough), 2 * bar - sum(rough)]
+        y = x.copy()
+        y[rng.integers(n)] += 1
+        assert (np.abs(score(y) - score(x)) <= score.sensitivity).all()
+
+
 @pytest.mark.parametrize(("rough", "left"), [(True, Fraction("0.99")), (False, Fraction("0.85"))])
 def test_rough_counts_are_left_alone_and_save_their_budget(rough: bool, left: Fraction) -> None:
     n = 4096

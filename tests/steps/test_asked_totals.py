@@ -1,5 +1,6 @@
 """How a total is asked for, what it decides, and what is spent on either way."""
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -58,6 +59,7 @@ class TestScarce:
     def test_the_bar_is_so_many_scales_of_all_of_epsilon(self, monkeypatch, found, few, sensitivity):
         scale = 100.0 * sensitivity
         monkeypatch.setattr(private, "total", lambda *_: (found * scale, 1e-3))
+        monkeypatch.setattr(private, "_even", lambda *_: None)
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01", sensitivity=sensitivity)
         partition.Splits(scarce=250.0)(made, None, None, **SHARES)
         assert parts(made) == ([Fraction(50, 64)] if few else [Fraction(1, 30), Fraction(14, 30)])
@@ -91,11 +93,114 @@ class TestScarce:
             return Groups(np.array([0, 256, 512]))
 
         monkeypatch.setattr(private, "total", lambda *_: (100.0 * found, 1e-3))
+        monkeypatch.setattr(private, "_even", lambda *_: None)
         monkeypatch.setattr(Curator, "choose", lambda *_, **__: 1)
         monkeypatch.setattr(Curator, "partition_splits", groups_of)
         made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
         groups = partition.Splits(halved=True, scarce=250.0, blocks=4)(made, None, None, **SHARES)
         assert given[0]["blocks"] == blocks and groups.k == k
+
+
+class TestEvenBlocks:
+    """A line with neither few records nor very many is asked whether public, even blocks are smooth."""
+
+    SPLITS = partition.Splits(halved=True, scarce=250.0, blocks=4)
+
+    def of(self, monkeypatch, records, *, n=4096, epsilon="0.01", found=1, **given):
+        """Return what is asked, and the groups, of a line of so many records in noise scales."""
+        asked = []
+        monkeypatch.setattr(
+            Curator, "choose", lambda _, score, *, share: asked.append((score, share)) or found
+        )
+        made = curator(np.zeros(n, dtype=np.int64), epsilon=epsilon, **given)
+        scale = made.scale(Fraction(1))
+        monkeypatch.setattr(private, "total", lambda *_: (records * scale, 1e-3))
+        return asked, self.SPLITS(made, None, None, **SHARES)
+
+    @pytest.mark.parametrize(
+        ("records", "many", "parts"), [(400, 15, 16), (700, 18, 12), (6400, 37, 4), (100_000, 93, 1)]
+    )
+    def test_how_many_there_are_and_what_is_paid_depends_on_the_records(
+        self, monkeypatch, records, many, parts
+    ):
+        for given in ({}, {"sensitivity": 3}):
+            asked, groups = self.of(monkeypatch, records, **given)
+            ((score, share),) = asked
+            assert share == SHARES["share"] * parts / 64
+            assert groups.k == many and groups.n == 4096 and groups.order is None
+            expected = [i * 4096 // many // 4 * 4 for i in range(many)]
+            assert groups.starts.tolist() == [*expected, 4096]
+            each = [
+                [a + j * ((b - a) // 4) for j in range(4)] for a, b in itertools.pairwise([*expected, 4096])
+            ]
+            assert score.starts.tolist() == [*itertools.chain(*each), 4096] and score.block == 4
+            bar = score.percent * many * score.cap / 100
+            scale = 100 * given.get("sensitivity", 1)
+            assert bar == pytest.approx(0.9 * records**0.3 * many * scale, rel=1e-3)
+            assert score.cap >= bar  # one block alone may be as rough as all may be together
+
+    @pytest.mark.parametrize(
+        ("records", "asks"), [(399, False), (400, True), (100_000, True), (100_001, False)]
+    )
+    def test_they_are_asked_for_between_two_numbers_of_records(self, monkeypatch, records, asks):
+        asked, _ = self.of(monkeypatch, records)
+        assert (asked[0][0].block == 4) == asks
+
+    @pytest.mark.parametrize(("n", "asks"), [(295, False), (296, True)])
+    def test_blocks_of_fewer_than_eight_bins_are_not_asked_for(self, monkeypatch, n, asks):
+        asked, _ = self.of(monkeypatch, 6400, n=n)
+        assert (asked[0][0].block == 4) == asks
+
+    def test_rough_blocks_are_not_taken_and_the_groups_have_what_they_had(self, monkeypatch):
+        given = []
+        monkeypatch.setattr(
+            Curator, "partition_splits", lambda *_, **how: given.append(how) or Groups.whole(4096)
+        )
+        asked, groups = [], None
+        monkeypatch.setattr(
+            Curator, "choose", lambda _, score, *, share: asked.append(share) or len(asked) - 1
+        )
+        monkeypatch.setattr(private, "total", lambda *_: (640_000.0, 1e-3))
+        groups = self.SPLITS(curator(np.zeros(4096, dtype=np.int64), epsilon="0.01"), None, None, **SHARES)
+        # First the blocks are found to be rough, then the bins to be worth grouping.
+        assert asked == [SHARES["share"] / 16, SHARES["share"] / 30] and groups.k == 2
+        assert given[0]["share"] == SHARES["share"] / 2 * Fraction(14, 15) and given[0]["blocks"] == 1
+
+    def test_the_order_of_the_bins_is_kept(self, monkeypatch):
+        asked, order = [], np.random.default_rng(1).permutation(512)
+        monkeypatch.setattr(Curator, "choose", lambda _, score, *, share: asked.append(score) or 1)
+        monkeypatch.setattr(private, "total", lambda *_: (70_000.0, 1e-3))
+        made = curator(np.zeros(512, dtype=np.int64), epsilon="0.01")
+        groups = self.SPLITS(made, None, order, **SHARES)
+        assert np.array_equal(groups.order, order) and np.array_equal(asked[0].order, order)
+
+    def test_nothing_is_asked_where_noise_is_too_wide(self):
+        made = curator(np.zeros(512, dtype=np.int64), epsilon="1e-11")
+        assert private._even(made, 500.0, SHARES["share"], None) is None and not made.spent
+
+    @pytest.mark.parametrize(("smooth", "even"), [(True, True), (False, False)])
+    def test_smooth_lines_have_them_and_lines_of_spikes_have_not(self, smooth, even):
+        n = 1000
+        x = np.full(n, 100) if smooth else np.where(np.arange(n) % 100 == 0, 10_000, 0)
+        times = 0
+        for seed in range(20):
+            made = Curator.simulated(
+                Counts(x.astype(np.int64), Domain((Integers(0, n - 1),))), epsilon=Fraction(1, 10), seed=seed
+            )
+            times += 41 <= self.SPLITS(made, None, None, **SHARES).k <= 45
+        assert times > 15 if even else times == 0
+
+    def test_a_smooth_line_has_less_error_by_them(self, monkeypatch):
+        n = 1000
+        x = np.rint(15 * np.exp(-(((np.arange(n) - 500) / 300.0) ** 2))).astype(np.int64)
+        domain = Domain((Integers(0, n - 1),))
+        queries, held = make_workload("random:500", domain), Counts(x, domain)
+        made, errors = make_pipeline("dawa3", domain, queries), []
+        for _ in range(2):
+            found = trials(made, held, queries, epsilon=Fraction("0.2"), seeds=range(40))
+            errors.append(np.mean([queries.mean_absolute_error(one.values - x) for one in found]))
+            monkeypatch.setattr(private, "_even", lambda *_: None)
+        assert errors[0] < 0.9 * errors[1]
 
 
 def test_what_a_question_of_few_cells_leaves_is_all_for_the_groups(monkeypatch):

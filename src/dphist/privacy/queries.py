@@ -519,17 +519,20 @@ class Roughness:
     """Whether the blocks of 16 bins are rough: candidate 0 if they are, 1 if they are not.
 
     A block's roughness is the sum of its bins' distances from their median, at most ``cap``. Together the
-    blocks are rough at a public part of the most that they could be.
+    blocks are rough at a public part of the most that they could be. Runs of bins may stand for the bins.
 
-    Sensitivity 1: the blocks are disjoint, and a record moves the sum of distances of its own by at most 1
-    (see `Cuts`). The other score is as far below that part as this one is above it, so that it moves as much,
-    the other way: the question has half the noise that a constant would give it.
+    Sensitivity 1: a record adds 1 to the total of one run, and so moves the sum of distances of the block of
+    this run by at most 1 (see `Cuts`), and no other's. The other score is as far below that part as this one
+    is above it, so that it moves as much, the other way: the question has half the noise that a constant
+    would give it.
 
     Args:
         n: the number of bins.
         cap: differences above this number of records count as this number.
         order: of the bins; None is the domain's.
         percent: of the most that they could be, from which on blocks are rough.
+        starts: where runs of bins begin, and n; None for single bins.
+        block: how many of them are a block; what is left over is not looked at.
     """
 
     sensitivity: ClassVar[int] = 1
@@ -537,12 +540,19 @@ class Roughness:
     cap: int
     order: Ints | None = None
     percent: int = 75
+    starts: Ints | None = None
+    block: int = 16
 
     def __post_init__(self) -> None:
         _set(self, "n", _at_least(1, self.n, "the number of bins"))
         _set(self, "cap", min(_at_least(1, self.cap, "the cap"), 1 << 38))
         _set(self, "order", _order(self.order, self.n))
         _set(self, "percent", min(_at_least(1, self.percent, "the percentage"), 100))
+        if self.starts is not None:
+            _set(self, "starts", _rising(self.starts, "the starts of runs"))
+            if self.starts[-1] != self.n:
+                raise UsageError(f"the runs are of {self.starts[-1]} bins, not of {self.n}.")
+        _set(self, "block", _at_least(2, self.block, "the size of a block"))
 
     @property
     def size(self) -> int:
@@ -550,8 +560,10 @@ class Roughness:
 
     def __call__(self, counts: Ints) -> Ints:
         """Return the roughness of all blocks together, and what mirrors it at the bar."""
-        size = min(16, self.n)
-        costs = np.minimum(deviations.median_costs(_ordered(counts, self.order), size, stride=size), self.cap)
+        x = _ordered(counts, self.order)
+        x = x if self.starts is None else np.add.reduceat(x, self.starts[:-1])
+        size = min(self.block, x.size)
+        costs = np.minimum(deviations.median_costs(x, size, stride=size), self.cap)
         found, bar = int(costs.sum()), self.percent * costs.size * self.cap // 100
         return np.array([found, 2 * bar - found])
 

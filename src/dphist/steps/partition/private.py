@@ -23,6 +23,10 @@ from dphist.steps.questions import above, cannot_ask, total, whole_level
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 _ABOVE = 0.1  # noise scales for each bin: bins stand out if so many more records lie above a level than below
 _SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
+# Records in all, in noise scales, between which a line is asked whether even blocks are enough; how many are
+# for that many records, times the cube root of them; how rough each may be, in scales, times their power of
+# 0.3; how many parts of a block are compared; and how many 64ths of the share ask, of 700 records.
+_SMOOTH, _EVEN, _UNEVEN, _PARTS, _ASKED = (400.0, 1e5), 2.0, 0.9, 4, 12.0
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,10 @@ class Splits(Step):
             and is one at least. None does not ask.
         scarce: records in all, in such scales, up to which 50 64ths of the share are for the groups, and
             none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
-            share first measures the total, and six more do where that left doubts. None asks for no total,
-            and the whole share is for the groups.
+            share first measures the total, and six more do where that left doubts. From 400 to 100,000, up to
+            16 64ths ask whether some even blocks are smooth, more of them the more records there are: they
+            are the groups then, and the estimate has the rest. None asks for no total, and the whole share is
+            for the groups.
         blocks: into how many trees the bins are divided at least, by public places; with ``scarce``, where
             few records were found. A root of all bins is nearly always split, and what is below it must
             differ by more to be split, too. Without ``scarce``, twice as much of the share asks how rough
@@ -141,10 +147,14 @@ class Splits(Step):
                 return alone
             share = share * 13 / 15
         if self.scarce is not None:
-            if self._finds_few(curator, share):
+            records = self._records(curator, share)
+            if records <= self.scarce:
                 return curator.partition_splits(
                     share=share * 50 / 64, order=order, fanout=self.fanout, blocks=self.blocks
                 )
+            even = _even(curator, records, share, order)
+            if even is not None:
+                return even
             share = share / 2
         # Few blocks must be rougher to stand out from the noise of the question, or it must have more.
         several = self.blocks > 1 and self.scarce is None
@@ -164,12 +174,13 @@ class Splits(Step):
         found, _ = above(curator, max(whole_level(curator, self.level or 0.0), 1), share)
         return found >= _ABOVE * curator.domain.n * curator.scale(Fraction(1))
 
-    def _finds_few(self, curator: Curator, share: Fraction) -> bool:
-        """Ask whether there are few records in all, with up to 7 64ths of the share."""
+    def _records(self, curator: Curator, share: Fraction) -> float:
+        """Return how many noise scales all records are, asked with up to 7 64ths of the share."""
         if cannot_ask(curator, share / 64):
-            return True
-        bar = (self.scarce or 0.0) * curator.scale(Fraction(1))
-        return _asked(partial(total, curator), share / 64, share * 3 / 32, bar=bar) <= bar
+            return 0.0
+        scale = curator.scale(Fraction(1))
+        bar = (self.scarce or 0.0) * scale
+        return _asked(partial(total, curator), share / 64, share * 3 / 32, bar=bar) / scale
 
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
@@ -178,6 +189,29 @@ class Splits(Step):
         from dphist.kernels.trees.pyramids import grid_gain
 
         return max(round(self.rough[1] * math.pow(grid_gain(*domain.shape), 1.25)), 1)
+
+
+def _even(curator: Curator, records: float, share: Fraction, order: Order) -> Groups | None:
+    """Return even blocks that are smooth, as the data say; None if they are not, or nothing was asked.
+
+    A smooth line needs few groups, which public places serve as well as found ones. What these cost is saved.
+    """
+    from dphist.privacy.queries import Roughness
+
+    n, scale = curator.domain.n, curator.scale(Fraction(1))
+    many = round(_EVEN * np.cbrt(min(records, _SMOOTH[1])))
+    if not _SMOOTH[0] <= records <= _SMOOTH[1] or n < 2 * _PARTS * many:
+        return None
+    asked = share * max(round(_ASKED * math.sqrt(700 / records)), 1) / 64
+    if cannot_ask(curator, asked):
+        return None
+    # All parts of a block have as many bins, but for what is left at the end.
+    starts = np.append(np.arange(many) * n // many // _PARTS * _PARTS, n)
+    parts = starts[:-1, None] + np.diff(starts)[:, None] // _PARTS * np.arange(_PARTS)
+    most = math.ceil(_UNEVEN * records**0.3 * many * scale)  # may lie in one block: a percent of all caps
+    cap = math.ceil(100 * most / many)
+    rough = Roughness(n, cap, order, 1, np.append(parts.ravel(), n), _PARTS)
+    return None if curator.choose(rough, share=asked) == 0 else Groups(starts, order)
 
 
 @dataclass(frozen=True)
