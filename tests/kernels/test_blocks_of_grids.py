@@ -197,3 +197,12 @@ def test_many_rows_take_little_more_memory_than_a_few():
         finally:
             tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_only_the_blocks_of_few_cells_are_kept():
+    rectangles._kept_blocks.cache_clear()
+    y = np.random.default_rng(1).laplace(0, 10, 65 * 64)
+    dyadic_average(y, 10.0, shape=(65, 64), shifts=1)
+    assert rectangles._kept_blocks.cache_info().currsize == 0
+    dyadic_average(y[:4096], 10.0, shape=(64, 64), shifts=1)
+    assert rectangles._kept_blocks.cache_info().currsize == 1

@@ -587,7 +587,9 @@ def test_a_summary_is_of_the_groups_asked_for():
     p, q = metrics.summarise(rows, by=["cell"], value="x")
     assert (p["cell"], p["mean"], p["trials"]) == ("p", 2.0, 3)
     assert p["p95"] == pytest.approx(2.9)
-    assert 1 <= p["low"] < 2 < p["high"] <= 3
+    assert (
+        0 == p["low"] < 2 < p["high"] < 2 + 4.303 / math.sqrt(3) * 1.5
+    )  # Student's t of three trials is wide
     assert q == {"cell": "q", "mean": 5.0, "p95": 5.0, "low": 5.0, "high": 5.0, "trials": 1}
     assert metrics.summarise(rows, by=["cell"], value="x") == [p, q]
     assert metrics.summarise([], by=["cell"], value="x") == []
@@ -605,6 +607,21 @@ def test_bootstrap_intervals_cover_about_as_often_as_they_say():
     assert 0.90 <= covered <= 0.98  # 0.95 less what 40 values lack; the share itself wobbles by 0.011
     width = np.mean([line["high"] - line["low"] for line in summary])
     assert width == pytest.approx(2 * 1.96 * 2 / math.sqrt(40), rel=0.05)
+
+
+@pytest.mark.parametrize("trials", [3, 5, 10])
+def test_intervals_of_few_trials_cover_as_often_too(trials):
+    rng = np.random.default_rng(4)
+    rows = [row for i in range(2000) for row in made(rng.normal(10, 2, trials).tolist(), cell=i)]
+    summary = metrics.summarise(rows, by=["cell"], value="x")
+    assert 0.93 <= np.mean([line["low"] <= 10 <= line["high"] for line in summary]) <= 0.975
+
+
+def test_quantiles_of_students_t_are_scipys():
+    for freedom in (1, 2, 9, 200):
+        for level in (0.6, 0.975, 0.9999):
+            theirs = scipy.stats.t.ppf(level, freedom)
+            assert ranking.t_quantile(level, freedom) == pytest.approx(theirs, rel=1e-9)
 
 
 def test_regret_is_over_the_best_of_the_cell():

@@ -257,7 +257,7 @@ def test_groups_take_no_more_than_was_said(method, bins, by):
     assert peak <= bytes_needed(plan.pipeline, plan.hierarchy, bins) + once
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (64, 64), (90, 91), (2, 4096)])
+@pytest.mark.parametrize("shape", [(32, 32), (64, 64), (90, 91), (2, 4096), (256, 256), (300, 300)])
 @pytest.mark.parametrize("prior", [False, True])
 def test_averages_of_a_grid_take_what_is_foreseen_or_what_is_too_little_to_check(shape, prior):
     domain = Domain(tuple(Integers(1, n) for n in shape))
@@ -278,11 +278,12 @@ def test_averages_of_a_grid_take_what_is_foreseen_or_what_is_too_little_to_check
     ("method", "workload", "shape", "each"),
     [
         ("average", "points", (2, 4096), memory._RECTANGLES),
-        ("average", "points", (90, 92), memory._OTHER),
+        ("average", "points", (90, 92), memory._SQUARES),
         ("average", "points", (4096,), memory._OTHER),
         ("average", "points", (1, 4096), memory._OTHER),
         ("dawa3", "rectangles", (8, 8), memory._RECTANGLES),  # does not ask how many cells hold records
         ("dawa3", "rectangles", (64, 64), memory._RECTANGLES),  # asks
+        ("dawa3", "rectangles", (1, 4096), memory._OTHER + 4096 // memory._PYRAMIDS),  # of one row
     ],
 )
 def test_averages_over_rectangles_are_foreseen_where_there_are_some(method, workload, shape, each):

@@ -158,6 +158,9 @@ def test_methods_that_do_not_average_refuse_a_prior_unpaid(ledger, earlier, meth
     assert ledger.spent("d") == 0
     with pytest.raises(UsageError, match="True or False"):
         publish(ledger, prior=earlier, public_prior="yes")
+    with pytest.raises(UsageError, match="is of a prior"):
+        publish(ledger, public_prior=True)
+    assert ledger.spent("d") == 0
 
 
 def test_records_are_published_with_a_prior(ledger, earlier):

@@ -283,16 +283,29 @@ def test_roughness_moves_by_one_at_most() -> None:
         assert one.sum() == other.sum() == 2 * bar
 
 
+def nested(totals: list[int]) -> int:
+    """Return the roughness of one block of runs, level by level."""
+    found, many = 0, len(totals)
+    times = 1
+    while many // times >= 4:
+        each = many // times
+        parts = [totals[at : at + each] for at in range(0, times * each, each)]
+        quarters = [[sum(one[q * each // 4 : (q + 1) * each // 4]) for q in range(4)] for one in parts]
+        rough = sum(sum(abs(a - sorted(four)[2]) for a in four) for four in quarters)
+        found, times = max(found, rough // times), 4 * times
+    return found
+
+
 def test_roughness_of_runs_is_that_of_their_totals() -> None:
     rng = np.random.default_rng(6)
     for _ in range(200):
-        n, block = int(rng.integers(2, 80)), int(rng.integers(2, 9))
-        starts = np.unique(np.append(rng.integers(1, n, rng.integers(1, 30)), [0, n]))
+        n, block = int(rng.integers(70, 300)), int(rng.choice([4, 16, 64]))
+        starts = np.append(np.sort(rng.permutation(n - 1)[: rng.integers(block, n - 1)]) + 1, n)
+        starts = np.append(0, starts)
         x, order, cap = rng.integers(0, 30, n), rng.permutation(n), int(rng.integers(1, 200))
         totals = [sum(x[order][a:b].tolist()) for a, b in itertools.pairwise(starts.tolist())]
-        size = min(block, len(totals))
-        blocks = [totals[at : at + size] for at in range(0, len(totals) - size + 1, size)]
-        rough = [min(sum(abs(one - sorted(some)[size // 2]) for one in some), cap) for some in blocks]
+        blocks = [totals[at : at + block] for at in range(0, len(totals) - block + 1, block)]
+        rough = [min(nested(some), cap) for some in blocks]
         score = Roughness(n, cap, order, 30, starts, block)
         bar = 30 * len(blocks) * cap // 100
         assert score(x).tolist() == [sum(rough), 2 * bar - sum(rough)]

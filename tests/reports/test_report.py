@@ -618,4 +618,18 @@ def test_a_report_names_the_prior(tmp_path):
         release = dphist.from_counts([410, 35, 8, 2], **how, prior=[4, 3, 8, 1])
     text = " ".join(words.methods(release))
     assert "counts that were given as a prior, and are not declared public" in text
+    with pytest.warns(UserWarning, match="simulated"):
+        doubtful = dphist.from_counts(
+            [410, 35, 8, 2],
+            **how,
+            prior=dphist.Plan(bins=first.domain, epsilon=1).preview(records=9).releases[0],
+        )
+    assert "They follow the shape of a simulated release where" in " ".join(words.methods(doubtful))
+    for one, why in ((release, "they are private"), (doubtful, "it was made from private counts")):
+        (told,) = (
+            text for name, text in words.limits(one) if name == "The guarantee does not cover the prior"
+        )
+        assert f"if {why}, the release discloses these" in told
+        assert f"That is so if its prior is public. {told}" in " ".join(words.methods(one))
+    assert all("prior" not in name for name, _ in words.limits(first))
     assert "shape of" not in " ".join(words.methods(first))

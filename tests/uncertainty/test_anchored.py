@@ -549,6 +549,17 @@ def test_the_squared_error_is_near_the_truth_in_repeatable_releases(n):
     assert (found.classes is None) == (n < 1024)
 
 
+def test_the_squared_error_is_as_sure_as_it_says_where_averaging_changes_nothing():
+    rng, scale, n = np.random.default_rng(5), 5.0, 100
+    p, off, errors = 1 - math.exp(-1 / scale), [], []
+    for _ in range(400):
+        noise = (rng.geometric(p, n) - rng.geometric(p, n)).astype(float)
+        found = estimated_risk(noise, noise, scale, lambda y: y, None)
+        off.append(found.mean - np.mean(noise**2))
+        errors.append(found.error)
+    assert np.std(off) == pytest.approx(np.mean(errors), rel=0.15)
+
+
 def test_the_squared_error_of_nothing_and_of_very_many_bins_is_not_estimated():
     assert estimated_risk(np.zeros(4), np.zeros(4), 1e-9, lambda y: y, None) is None
     many = np.zeros(risk._MOST + 1)

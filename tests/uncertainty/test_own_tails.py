@@ -15,7 +15,7 @@ from dphist.kernels.trees.tree import make_tree
 from dphist.methods.catalogue import make_pipeline
 from dphist.privacy.counts import Counts
 from dphist.privacy.curator import Curator
-from dphist.uncertainty import noise_law
+from dphist.uncertainty import joint_ranges, noise_law
 from dphist.uncertainty.models import HatTotals, TreeTotals
 from dphist.uncertainty.reading import error_model_from_dict
 
@@ -201,3 +201,54 @@ def test_bins_of_noise_that_agrees_have_margins_of_whole_numbers():
     found = model.bin_margins(level=0.95)
     assert (found == np.round(found)).all()
     assert np.array_equal(found, model.margins(np.arange(8), np.arange(1, 9), level=0.95))
+
+
+@pytest.mark.parametrize("agreeing", [False, True])
+def test_joint_margins_of_ranges_come_from_the_variances_alone(agreeing):
+    tree, starts = make_tree(4, 2), np.array([0, 3, 4, 9, 10])
+    scales = np.where(tree.left > 0, 0.6, 1.0)  # margins of whole numbers are far from these
+    model = TreeTotals(Groups(starts), 2, False, scales, agreeing=agreeing)
+    lo, hi = np.array([3, 0, 3, 0]), np.array([4, 3, 9, 10])
+    boxes = Boxes((10,), (lo, hi))
+    sd, each = np.sqrt(model.sum_variances(lo, hi)), joint_ranges.bonferroni(boxes, 0.95)
+    found, how = model.joint_boxes(boxes, level=0.95)
+    assert how == joint_ranges.BONFERRONI
+    assert np.allclose(found, noise_law.sum_margin_bound(sd, max(each, 0.9)))
+
+
+def test_groups_that_are_no_run_have_no_answer_of_their_own():
+    model, cells = tree_of(8, inner=300.0), np.array([0, 2, 5, 7])  # the run from first to last was measured
+    variance = model.total_noise.sum_variance(np.isin(np.arange(8), cells))
+    part = variance / (2.0 * 4 * noise_law.variance(1000.0))
+    wanted = noise_law.mixed_quantile(np.array([part]), 0.95)[0] * math.sqrt(variance)
+    assert model.cells_margin(cells, level=0.95) == pytest.approx(wanted)
+
+
+def test_each_total_has_its_own_answer_whatever_the_order_of_its_nodes():
+    tree = make_tree(8, 2)
+    inner = np.flatnonzero(tree.left > 0)
+    scales = np.full(tree.left.size, 1000.0)
+    scales[inner] = 300.0 + 50.0 * np.arange(inner.size)
+    model = TreeTotals(Groups.singletons(8), 2, False, scales)
+    lo, hi = tree.lo[inner].astype(np.int64), tree.hi[inner].astype(np.int64)
+    found = model.sum_variances(lo, hi)
+    own = np.sqrt(hi - lo) * (hi - lo) * noise_law.variance(1000.0)
+    part = np.hypot(found / own, found / noise_law.variance(scales[inner]))
+    wanted = noise_law.mixed_quantile(np.minimum(part, 1.0), 0.95) * np.sqrt(found)
+    assert np.allclose(model.margins(lo, hi, level=0.95), wanted)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("scale", [0.15, 0.3, 0.5, 1.0, 2.0, 20.0])
+def test_a_value_that_its_own_answer_alone_tells_has_the_law_of_whole_numbers(scale, level):
+    """Small noise is 0, 1 or 2: a margin between two of these would hold too seldom."""
+    v = np.array([noise_law.variance(scale)])
+    (margin,) = noise_law.sum_margins(v, v, 1, level, whole=True)
+    assert margin >= noise_law.sum_margins(v, v, 1, level)[0]
+    if v[0] >= 100:
+        return
+    assert 1 - noise_law.tail(scale, math.floor(margin + 1e-9)) >= level - 1e-12
+    assert margin >= noise_law.quantile(scale, level)
+    model = TreeTotals(Groups.singletons(4), 2, False, np.where(make_tree(4, 2).left == 0, scale, math.inf))
+    assert (model.bin_margins(level=level) == margin).all()
+    assert model.margin(1, 2, level=level) == model.cells_margin(np.array([1]), level=level) == margin

@@ -443,3 +443,10 @@ def test_a_rectangle_of_a_few_cells_has_one_margin_however_it_is_asked_for(model
     boxes = Boxes((12, 9), tuple(map(np.array, ([2, 5], [4, 6], [3, 1], [5, 7]))))
     wanted = [model.cells_margin(boxes.cells(i), level=0.95) for i in range(2)]
     assert np.allclose(model.boxes_margins(boxes, level=0.95), wanted)
+
+
+@pytest.mark.parametrize("model", [PyramidTotals(12, 9, 3e6), GridHatTotals(12, 9, 3e6)])
+def test_a_few_cells_of_a_row_have_one_margin_however_they_are_asked_for(model):
+    lo, hi = np.array([2, 30]), np.array([6, 32])  # each inside one row
+    wanted = [model.cells_margin(np.arange(a, b), level=0.95) for a, b in zip(lo, hi, strict=True)]
+    assert np.allclose(model.margins(lo, hi, level=0.95), wanted)

@@ -282,7 +282,12 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
 
     how: Any = {"level": level, "joint": True} if joint else {"level": level}
     if joint and not isinstance(release, Release):
-        raise UsageError("--joint is of one group (name it with --group), and of bins that are all listed.")
+        many = isinstance(release, _Sums)
+        raise UsageError(
+            "--joint is of one group: name it with --group."
+            if many
+            else "--joint is of bins that are all listed."
+        )
     axes = release.domain.axes
     labelled = [isinstance(axis, Labelled) for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):

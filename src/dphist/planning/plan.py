@@ -186,6 +186,8 @@ class Plan:
             raise UsageError(f"post must be one of {', '.join(POSTS)}, not {shown(self.post)}.")
         if not isinstance(self.public_prior, bool):
             raise UsageError(f"public_prior must be True or False, not {shown(self.public_prior)}.")
+        if self.public_prior and self.prior is None:
+            raise UsageError("public_prior=True (--public-prior) is of a prior: give prior= (--prior) too.")
         validate_reading(self._counted, self._columns, self.outside, self.unit, self.max_contributions)
         self.zone  # noqa: B018 - a wrong zone is refused here
         Text(self.well_formed, self.encoding, self.decimal)  # as are a wrong encoding and a wrong mark
@@ -746,7 +748,7 @@ def simulate(
         method=method,
         workload=workload,
         prior=prior,
-        public_prior=True,
+        public_prior=prior is not None,
     )
     published = plan._with_prior(make_pipeline(method, plan.domain, plan.queries))  # noqa: SLF001
     held = Counts(exact, plan.domain, sensitivity)

@@ -34,7 +34,8 @@ def believed(given: PriorLike | None, domain: Domain, *, public: bool) -> Believ
 
     Args:
         given: a release or its file (.json, .parquet), or public counts or their file (.npy, .csv, .txt).
-        public: whether counts that are given were declared public; releases are public by themselves.
+        public: whether counts that are given were declared public; releases are public by themselves,
+            but for simulated ones, which are only warned of.
     """
     if isinstance(given, Release):
         return _earlier(given, domain, {})

@@ -44,13 +44,32 @@ def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
 
     Fewer than two pairs show nothing: 1. Pairs that all differ by the same leave no doubt: 0, or 1 if by 0.
     """
-    from dphist.kernels.beta import incomplete_beta
-
     d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     if d.size < 2:
         return 1.0
     spread = float(d.std(ddof=1)) / math.sqrt(d.size)
     if spread == 0:
         return float(d.mean() == 0)
-    t = float(d.mean()) / spread
-    return incomplete_beta((d.size - 1) / 2, 0.5, (d.size - 1) / (d.size - 1 + t * t))
+    return _beyond(float(d.mean()) / spread, d.size - 1)
+
+
+def t_quantile(level: float, freedom: int) -> float:
+    """Return what Student's t lies below with a probability of more than a half.
+
+    >>> round(t_quantile(0.975, 9), 3)
+    2.262
+    """
+    low, high = 0.0, 1.0
+    while _beyond(high, freedom) > 2 * (1 - level):
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _beyond(middle, freedom) > 2 * (1 - level) else (low, middle)
+    return high
+
+
+def _beyond(t: float, freedom: int) -> float:
+    """Return the probability that Student's t is farther from 0, either way."""
+    from dphist.kernels.beta import incomplete_beta
+
+    return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))

@@ -519,10 +519,13 @@ class Roughness:
     """Whether the blocks of 16 bins are rough: candidate 0 if they are, 1 if they are not.
 
     A block's roughness is the sum of its bins' distances from their median, at most ``cap``. Together the
-    blocks are rough at a public part of the most that they could be. Runs of bins may stand for the bins.
+    blocks are rough at a public part of the most that they could be. Or runs of bins are looked at, a power
+    of 4 of them in a block, whose quarters are compared, and quarters of these, and so on: the block is as
+    rough as the roughest of these levels, each divided by how many it compares (`deviations.block_costs`).
 
-    Sensitivity 1: a record adds 1 to the total of one run, and so moves the sum of distances of the block of
-    this run by at most 1 (see `Cuts`), and no other's. The other score is as far below that part as this one
+    Sensitivity 1: a record adds 1 to the total of one bin or run, and so moves the sum of distances of its
+    block by at most 1, on every level (see `Cuts`), and no other block's. So it does a whole part of such a
+    sum, rounded down, and the greatest of some of them. The other score is as far below that part as this one
     is above it, so that it moves as much, the other way: the question has half the noise that a constant
     would give it.
 
@@ -532,7 +535,7 @@ class Roughness:
         order: of the bins; None is the domain's.
         percent: of the most that they could be, from which on blocks are rough.
         starts: where runs of bins begin, and n; None for single bins.
-        block: how many of them are a block; what is left over is not looked at.
+        block: how many bins or runs are a block; what is left over is not looked at.
     """
 
     sensitivity: ClassVar[int] = 1
@@ -563,7 +566,7 @@ class Roughness:
         x = _ordered(counts, self.order)
         x = x if self.starts is None else np.add.reduceat(x, self.starts[:-1])
         size = min(self.block, x.size)
-        costs = np.minimum(deviations.median_costs(x, size, stride=size), self.cap)
+        costs = np.minimum(deviations.block_costs(x, size, nested=self.starts is not None), self.cap)
         found, bar = int(costs.sum()), self.percent * costs.size * self.cap // 100
         return np.array([found, 2 * bar - found])
 

@@ -165,6 +165,8 @@ def _guarantee(release: AnyRelease) -> str:
     )
     if isinstance(release, GroupedRelease):
         words += " It holds for all groups together, by one charge."
+    if doubt := _unprotected(release):
+        words += f" That is so if its prior is public. {doubt}"
     if release.bounding:
         return f"{words} Records beyond that bound were left out at random. {release.bounding}"
     return f"{words} Whoever has k records is protected with k times this epsilon."
@@ -226,8 +228,8 @@ def _made_presentable(release: AnyRelease, published: Published | None) -> str:
         )
     elif published is not None:
         bias += (
-            " Bins that the method treats together share what was measured, so that estimates of single bins "
-            "may be biased."
+            " Bins that the method treats together, if any, share what was measured, so that estimates of "
+            "single bins may be biased."
             if published.data_dependent
             else " They are unbiased for the records that were counted."
         )
@@ -261,11 +263,32 @@ def _followed(release: AnyRelease) -> str:
     prior = release.provenance.get("prior")
     if not isinstance(prior, Mapping):
         return ""
-    of = f"the release {prior['release']}" if prior.get("release") else "counts that are declared public"
-    if "release" not in prior and not prior.get("public"):
+    if prior.get("simulated"):
+        of = "a simulated release"
+    elif "release" in prior:
+        of = f"the release {prior['release']}" if prior["release"] else "an earlier release"
+    elif prior.get("public"):
+        of = "counts that are declared public"
+    else:
         of = "counts that were given as a prior, and are not declared public"
     file = f" ({prior['file']})" if prior.get("file") else ""
     return f"They follow the shape of {of}{file} where the measurement does not contradict it. "
+
+
+def _unprotected(release: AnyRelease) -> str:
+    """Return what no noise protects, as nobody declared it public: a prior; nothing without one."""
+    prior = release.provenance.get("prior")
+    if not isinstance(prior, Mapping):
+        return ""
+    if not prior.get("simulated") and ("release" in prior or prior.get("public")):
+        return ""
+    of, them = "counts that were not declared public", "they are private"
+    if prior.get("simulated"):
+        of, them = "a simulated release", "it was made from private counts"
+    return (
+        f"The values follow the shape of {of}, which no noise protects: if {them}, the release discloses "
+        "these, and must not be handed out."
+    )
 
 
 def _intervals(release: AnyRelease) -> str:
@@ -341,6 +364,8 @@ def limits(release: AnyRelease, *, joint: bool = False) -> list[tuple[str, str]]
         found.insert(0, ("Bins are listed because their noisy counts are high", curse))
     if release.bounding:
         found.insert(0, ("People with many records count less", release.bounding))
+    if doubt := _unprotected(release):
+        found.insert(0, ("The guarantee does not cover the prior", doubt))
     return found
 
 

@@ -489,6 +489,8 @@ class NormalSums(ErrorModel, Protocol):
     But for what the own answers of few values have in them, where these are known (`noise_law.sum_margins`).
     """
 
+    _whole_numbers: ClassVar[bool] = False  # whether these answers are such
+
     @property
     def _distinct_values(self) -> int:
         """How many distinct values there are, each of which the joint band must cover."""
@@ -523,7 +525,8 @@ class NormalSums(ErrorModel, Protocol):
         """Return the margins of many ranges, each for itself; NaN where a margin is unknown."""
         variances = np.where(lo == hi, 0.0, self._range_variances(lo, hi))
         known = np.where(np.isfinite(variances), variances, math.nan)
-        return noise_law.sum_margins(known, *self._own_answers(lo, hi), level, self._own_totals(lo, hi))
+        own, total = self._own_answers(lo, hi), self._own_totals(lo, hi)
+        return noise_law.sum_margins(known, *own, level, total, whole=self._whole_numbers)
 
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
@@ -584,6 +587,7 @@ class TreeTotals(NormalSums):
     inner: NDArray[np.bool_] | None = None
     agreeing: bool = False
     tails: bool = True
+    _whole_numbers: ClassVar[bool] = True
 
     @property
     def description(self) -> str:
@@ -645,7 +649,7 @@ class TreeTotals(NormalSums):
     def bin_margins(self, *, level: float) -> Floats:
         """Return the margin of each bin for itself, NaN for bins that share a value."""
         own = self.groups.spread(self.total_noise.own)
-        return self._whole(noise_law.sum_margins(self.variances(), own, 1, level))
+        return self._whole(noise_law.sum_margins(self.variances(), own, 1, level, whole=True))
 
     def _whole(self, margins: Floats) -> Floats:
         """Return the margins of whole numbers, which noise that agrees is made of: up to a half counts."""

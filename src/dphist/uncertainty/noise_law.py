@@ -28,6 +28,7 @@ _BLOCK = 1 << 15  # scales whose variances are computed at once
 _SLICE = 1024  # distinct scales handled at once, to bound memory
 _FEW, _DEGREE = 64, 10  # numbers of draws in an octave that are not worth an interpolation, and its degree
 _PARTS = 64  # steps between a normal law and a Laplace one, between which quantiles are interpolated
+_SMALL = 100.0  # variance below which noise of whole numbers is not taken for continuous
 
 
 @overload
@@ -248,14 +249,20 @@ def mixed_quantile(part: Floats, level: float) -> Floats:
 #
 # Least squares gives the own answer of a value, of variance o, the weight V/o in a value of variance V, so
 # that this draw has the part V/o of V. In a sum of m values, whose own answers have variances that add up to
-# o, they have about V/o together, and each an equal part of it. By their fourth cumulants they count as one
-# draw with the part V/o / sqrt(m). Where the sum itself has an answer, of variance t, this has the part V/t
-# besides; fourth cumulants add up, and so do the squares of such parts. At low levels, where that would be
-# narrower than the normal law, the normal law is kept.
+# o, they have about V/o together, and each an equal part of it if they are alike. By their fourth cumulants
+# they count as one draw with the part V/o / sqrt(m). Where the sum itself has an answer, of variance t, this
+# has the part V/t besides; fourth cumulants add up, and so do the squares of such parts. At low levels, where
+# that would be narrower than the normal law, the normal law is kept.
 
 
 def sum_margins(
-    variances: Floats, own: Floats, values: Ints | float, level: float, total: Floats | float = math.inf
+    variances: Floats,
+    own: Floats,
+    values: Ints | float,
+    level: float,
+    total: Floats | float = math.inf,
+    *,
+    whole: bool = False,
 ) -> Floats:
     """Return margins of sums of fitted values.
 
@@ -264,6 +271,8 @@ def sum_margins(
         own: of each sum the variances of its values' own answers, added up; infinite where none is known.
         values: how many each sum has.
         total: the variance of an answer to the sum itself; infinite where none was measured.
+        whole: whether answers are whole numbers. Where nothing but its own answer tells a value, and its
+            noise is small, its margin is one, too: such noise is far from any continuous law.
     """
 
     def part_of(answers: Floats) -> Floats:
@@ -272,7 +281,17 @@ def sum_margins(
 
     part = np.hypot(part_of(np.sqrt(np.maximum(values, 1)) * own), part_of(np.asarray(total)))
     z = mixed_quantile(np.minimum(part, 1.0), level)
-    return np.asarray(np.maximum(z, normal_quantile(level)) * np.sqrt(variances))
+    margins = np.maximum(z, normal_quantile(level)) * np.sqrt(variances)
+    if not whole:
+        return np.asarray(margins)
+    alone = (np.asarray(values) == 1) & (part > 1 - 1e-9) & (variances > 0) & (variances < _SMALL)
+    return np.where(alone, np.maximum(margins, _whole_quantiles(variances, level)), margins)
+
+
+def _whole_quantiles(variances: Floats, level: float) -> Floats:
+    """Return for each variance the least whole k with P(abs(X) <= k) >= level, X discrete Laplace."""
+    v = np.where((variances > 0) & (variances < _SMALL), variances, 1.0)
+    return _least(1 / np.arccosh(1 + 1 / v), 1 - level)  # for v = 1 / (cosh(1/scale) - 1)
 
 
 @lru_cache(maxsize=64)

@@ -74,7 +74,7 @@ class Risk:
 
     Args:
         mean: over all bins; chance may make it negative.
-        error: its standard error.
+        error: its standard error, for the error of this release.
         classes: the same for classes of bins; None for few bins.
     """
 
@@ -91,6 +91,8 @@ class Risk:
         """The root mean square error in words."""
         most = math.sqrt(max(self.mean, 0.0) + 2 * self.error)
         words = "Root mean square error of this release:"
+        if most < 1e-6:  # what is left is that of rounding
+            return f"{words} next to nothing."
         if self.mean < 2 * self.error:
             return f"{words} at most about {most:.3g}; it may be much less."
         return f"{words} about {math.sqrt(self.mean):.3g}, at most about {most:.3g}, by an unbiased estimate."
@@ -147,6 +149,8 @@ def estimated_risk(
     fourth = 2 * p * (1 + 10 * p + p * p) / (1 - p) ** 4  # E Z^4
     squares = max(fourth - v * v, 0.0)
     mean, error = _mean(each, squares)
+    # What is estimated, the error of this release, varies by its own noise besides, as far as that is in it.
+    error = math.hypot(error, min(max(mean / v, 0.0), 1.0) * math.sqrt(squares / n))
     if doubts is None or n < _FEWEST:
         return Risk(mean, error)
     k = min(_CLASSES, n // _IN_CLASS)

@@ -216,7 +216,7 @@ class TreeNoise(TotalNoise):
 
     def margins(self, *, level: float) -> Floats:
         """Return the margin of each total for itself."""
-        return noise_law.sum_margins(self.variances, self.own, 1, level)
+        return noise_law.sum_margins(self.variances, self.own, 1, level, whole=True)
 
     def sum_margin(self, whole: NDArray[np.bool_], *, level: float) -> float:
         """Return the margin of the sum of some groups' totals, wherever in the tree they are."""
@@ -224,7 +224,7 @@ class TreeNoise(TotalNoise):
         groups = np.flatnonzero(whole)
         run = groups.size > 0 and groups[-1] - groups[0] + 1 == groups.size
         total = self.total_of(groups[0], groups[-1] + 1) if run else math.inf
-        return float(noise_law.sum_margins(variance, own, groups.size, level, total))
+        return float(noise_law.sum_margins(variance, own, groups.size, level, total, whole=True))
 
     def sum_variance(self, whole: NDArray[np.bool_]) -> float:
         """Return the variance of that sum."""

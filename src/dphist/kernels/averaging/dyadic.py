@@ -150,7 +150,8 @@ def _sample(found: Explained, tables: Tables, trust: float) -> Explained:
         each = found.sizes.reshape(3, found.lines, n)[..., bins]
         sizes = np.ascontiguousarray(each).reshape(3, -1)
     z, layout = found.z.reshape(found.lines, n)[:, bins], laid_out(np.arange(LEARN), found.lines)
-    return explain(z, found.shapes[:, bins], layout, tables, trust, sizes)
+    shapes = np.ascontiguousarray(found.shapes[:, bins])  # of another layout a loop would be compiled again
+    return explain(z, shapes, layout, tables, trust, sizes)
 
 
 def _learn(found: Explained, log_odds: Floats, trust: float) -> Floats:

@@ -2,8 +2,8 @@
 
 A block of size (a, b) has 2^a rows and 2^b columns of a larger grid in which the cells lie, and begins where
 these numbers divide its place there: a dyadic rectangle. It can be halved either way, down or across, if both
-halves hold cells; a block whose half holds none is the other half. So a grid of n cells has fewer than 4n
-blocks, if its sides are powers of 2, and every partition by such halves is a tree over some of them. One
+halves hold cells; a block whose half holds none is the other half. So a grid of n cells has some 4n
+blocks, up to 5.3n, and every partition by such halves is a tree over some of them. One
 block has many parents: sums over all these trees go through the sizes, each block once.
 
 Blocks are numbered size by size, from `Lattice.begin` on; those of one size column by column.

@@ -78,6 +78,24 @@ def median_costs(x: Ints, length: int, *, stride: int = 1, ranked: tuple[Ints, R
     return _slid(x, values, rank, length, stride, 0)
 
 
+def block_costs(x: Ints, size: int, *, nested: bool = False) -> Ints:
+    """Return the median costs of neighbouring blocks of one size, but for what is left over.
+
+    Nested: of blocks of 4^k numbers, for k from 1 on, the greatest of k costs, each a sum over some parts.
+    The first compares the block's quarters; the next the quarters of each of these, divided by 4; and so on,
+    down to single numbers, divided by 4^(k-1). What is fine within a block does less to sums of its bins.
+    """
+    if not nested:
+        return median_costs(x, size, stride=size)
+    x = x[: x.size // size * size]
+    costs, times = np.zeros(x.size // size, np.int64), size // 4
+    while times >= 1:
+        found = median_costs(x, 4, stride=4).reshape(costs.size, -1).sum(axis=1) // times
+        costs = np.maximum(costs, found)
+        x, times = x.reshape(-1, 4).sum(axis=1), times // 4
+    return costs
+
+
 def tree_costs(x: Ints, sizes: list[int]) -> list[Ints]:
     """Return the median costs of neighbouring runs of each size, the last run being what is left.
 

@@ -23,10 +23,11 @@ from dphist.steps.questions import above, cannot_ask, total, whole_level
 _FEW = 0.4  # groups for each bin, above which hats on all bins do better; by the histograms of DPBench
 _ABOVE = 0.1  # noise scales for each bin: bins stand out if so many more records lie above a level than below
 _SURE = 1.5  # noise scales of a first question above its bar, from which on it is enough
-# Records in all, in noise scales, between which a line is asked whether even blocks are enough; how many are
-# for that many records, times the cube root of them; how rough each may be, in scales, times their power of
-# 0.3; how many parts of a block are compared; and how many 64ths of the share ask, of 700 records.
-_SMOOTH, _EVEN, _UNEVEN, _PARTS, _ASKED = (400.0, 1e5), 2.0, 0.9, 4, 12.0
+_SURER = 5.0  # the same where it says, too, how many even blocks there may be
+# Records in all, in noise scales, between which a line is asked whether even blocks are enough; about how
+# many there are, times the cube root of the records, and of how many bins at least; how rough each may be, in
+# scales, times their power of 0.3; how many 64ths of the share ask of 700 records, up to 16.
+_SMOOTH, _EVEN, _FEWEST, _UNEVEN, _ASKED = (300.0, 1e5), 2.0, 8, 0.9, 12.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Splits(Step):
             and is one at least. None does not ask.
         scarce: records in all, in such scales, up to which 50 64ths of the share are for the groups, and
             none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
-            share first measures the total, and six more do where that left doubts. From 400 to 100,000, up to
+            share first measures the total, and six more do where that left doubts. From 300 to 100,000, up to
             16 64ths ask whether some even blocks are smooth, more of them the more records there are: they
             are the groups then, and the estimate has the rest. None asks for no total, and the whole share is
             for the groups.
@@ -147,12 +148,12 @@ class Splits(Step):
                 return alone
             share = share * 13 / 15
         if self.scarce is not None:
-            records = self._records(curator, share)
+            records, doubt = self._records(curator, share)
             if records <= self.scarce:
                 return curator.partition_splits(
                     share=share * 50 / 64, order=order, fanout=self.fanout, blocks=self.blocks
                 )
-            even = _even(curator, records, share, order)
+            even = _even(curator, records - _SURE * doubt, share, order)
             if even is not None:
                 return even
             share = share / 2
@@ -174,13 +175,18 @@ class Splits(Step):
         found, _ = above(curator, max(whole_level(curator, self.level or 0.0), 1), share)
         return found >= _ABOVE * curator.domain.n * curator.scale(Fraction(1))
 
-    def _records(self, curator: Curator, share: Fraction) -> float:
-        """Return how many noise scales all records are, asked with up to 7 64ths of the share."""
+    def _records(self, curator: Curator, share: Fraction) -> tuple[float, float]:
+        """Return how many noise scales all records are, and what scale the noise of that has.
+
+        They are asked for with up to 7 64ths of the share.
+        """
         if cannot_ask(curator, share / 64):
-            return 0.0
+            return 0.0, 0.0
         scale = curator.scale(Fraction(1))
         bar = (self.scarce or 0.0) * scale
-        return _asked(partial(total, curator), share / 64, share * 3 / 32, bar=bar) / scale
+        ask = partial(total, curator)
+        found, noise = _asked(ask, share / 64, share * 3 / 32, bar=bar, sure=_SURER)
+        return found / scale, noise / scale
 
     def _bar(self, domain: Domain) -> int:
         """Return how rough all blocks must be to group none, in percent of the most that they could be."""
@@ -195,22 +201,27 @@ def _even(curator: Curator, records: float, share: Fraction, order: Order) -> Gr
     """Return even blocks that are smooth, as the data say; None if they are not, or nothing was asked.
 
     A smooth line needs few groups, which public places serve as well as found ones. What these cost is saved.
+    Of fewer records than it was taken for, a line of spikes would seem smooth.
+
+    Args:
+        records: how many there surely are, in noise scales.
     """
     from dphist.privacy.queries import Roughness
 
     n, scale = curator.domain.n, curator.scale(Fraction(1))
-    many = round(_EVEN * np.cbrt(min(records, _SMOOTH[1])))
-    if not _SMOOTH[0] <= records <= _SMOOTH[1] or n < 2 * _PARTS * many:
+    if not _SMOOTH[0] <= records <= _SMOOTH[1]:
         return None
-    asked = share * max(round(_ASKED * math.sqrt(700 / records)), 1) / 64
-    if cannot_ask(curator, asked):
+    bins = int(n / (_EVEN * np.cbrt(records)))  # of a block
+    asked = share * min(max(round(_ASKED * math.sqrt(700 / records)), 1), 16) / 64
+    if bins < _FEWEST or cannot_ask(curator, asked):
         return None
-    # All parts of a block have as many bins, but for what is left at the end.
-    starts = np.append(np.arange(many) * n // many // _PARTS * _PARTS, n)
-    parts = starts[:-1, None] + np.diff(starts)[:, None] // _PARTS * np.arange(_PARTS)
+    # All parts of a block have as many bins, but for those of the last one.
+    parts = 4 ** ((bins.bit_length() - 1) // 2)
+    starts = np.append(np.arange(0, n - parts + 1, parts * round(bins / parts)), n)
+    inside = starts[:-1, None] + np.arange(parts) * np.diff(starts)[:, None] // parts
+    many = starts.size - 1
     most = math.ceil(_UNEVEN * records**0.3 * many * scale)  # may lie in one block: a percent of all caps
-    cap = math.ceil(100 * most / many)
-    rough = Roughness(n, cap, order, 1, np.append(parts.ravel(), n), _PARTS)
+    rough = Roughness(n, math.ceil(100 * most / many), order, 1, np.append(inside.ravel(), n), parts)
     return None if curator.choose(rough, share=asked) == 0 else Groups(starts, order)
 
 
@@ -252,25 +263,31 @@ class FaintBins(Step):
         first, second, rest = (share * part / sum(self.parts) for part in self.parts)
         if cannot_ask(curator, first):
             return alone
-        if _asked(partial(above, curator, level), first, second) > -self.below * n * scale:
+        if _asked(partial(above, curator, level), first, second)[0] > -self.below * n * scale:
             return alone
         return self.then(curator, rough, order, share=rest, later=later)
 
 
 def _asked(
-    ask: Callable[[Fraction], tuple[float, float]], first: Fraction, second: Fraction, *, bar: float = 0.0
-) -> float:
-    """Return a noisy number, asked for once more where it is not surely above a bar.
+    ask: Callable[[Fraction], tuple[float, float]],
+    first: Fraction,
+    second: Fraction,
+    *,
+    bar: float = 0.0,
+    sure: float = _SURE,
+) -> tuple[float, float]:
+    """Return a noisy number and its noise's scale, asked for once more where it is not surely above a bar.
 
     Args:
         ask: returns it for a share, and the scale of its noise.
+        sure: how many of these scales above the bar are enough.
     """
     found, noise = ask(first)
-    if found > bar + _SURE * noise:
-        return found
+    if found > bar + sure * noise:
+        return found, noise
     again, less = ask(second)
     weight = noise**2 / (noise**2 + less**2)  # by the variances
-    return (1 - weight) * found + weight * again
+    return (1 - weight) * found + weight * again, less
 
 
 @dataclass(frozen=True)
