@@ -146,16 +146,20 @@ def publish(
 
 
 def _say_what_to_mind(release: Any) -> None:
-    """Say for whom intervals hold, and that a release without any bin above 0 may be of a wrong column."""
+    """Say for whom intervals hold, and that a release with hardly a bin above 0 may be of a wrong column."""
     from dphist.release import Release
     from dphist.release.words import of_most
 
     if most := of_most(release, 0.95):
         say(f"note: {most}.")
-    if isinstance(release, Release) and (release.presentable_intervals()[0] < 0.5).all():
-        say(
-            "note: no bin can be told from 0; should there be records, are this their column and their range?"
-        )
+    if not isinstance(release, Release):
+        return
+    told, low = int((release.presentable_intervals()[0] >= 0.5).sum()), release.total().low
+    few = told <= 1 + 0.05 * release.domain.n and low is not None and low < 0.5
+    if told == 0 or few:
+        what = "no more bins than chance lifts" if told else "no bin"
+        ask = "should there be records, are this their column and their range?"
+        say(f"note: {what} can be told from 0; {ask}")
 
 
 def _default_name(plan: Plan) -> str:
