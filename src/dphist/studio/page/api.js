@@ -1,7 +1,7 @@
 // The only way to the server: POST, JSON, the token of the address as a header.
-import { assign } from './dom.js';
+import { assign, h } from './dom.js';
 const given = new URLSearchParams(location.hash.slice(1)).get('token');
-if (given) { sessionStorage.setItem('dphist-token', given); history.replaceState(null, '', location.pathname); }
+if (given) { sessionStorage['dphist-token'] = given; history.replaceState(null, '', location.pathname); }
 
 export class Refusal extends Error {
   constructor(error, status) {
@@ -17,7 +17,7 @@ const gone = error => {
   throw new Refusal({ code: 'stopped', charged: 'unknown', message: 'The studio was stopped.' });
 };
 const ask = async (path, body = {}, signal) => {
-  const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + sessionStorage.getItem('dphist-token') };
+  const headers = { 'Content-Type': 'application/json', Authorization: 'Bearer ' + sessionStorage['dphist-token'] };
   const answer = await fetch('/api/' + path, { method: 'POST', cache: 'no-store', credentials: 'omit', signal, body: JSON.stringify(body), headers }).catch(gone);
   if (answer.ok) return answer;
   throw new Refusal((await answer.json().catch(() => ({}))).error || {}, answer.status);
@@ -25,7 +25,7 @@ const ask = async (path, body = {}, signal) => {
 export const post = async (path, body, signal) => (await ask(path, body, signal)).json().catch(gone);
 export const download = async (path, body, name) => {
   const answer = await ask(path, body), given = /filename="([^"]+)"/.exec(answer.headers.get('Content-Disposition'));
-  const a = assign(document.createElement('a'), { href: URL.createObjectURL(await answer.blob()), download: given?.[1] || name });
+  const a = h('a', { href: URL.createObjectURL(await answer.blob()), download: given?.[1] || name });
   a.click();
   setTimeout(() => URL.revokeObjectURL(a.href), 1e4);
 };

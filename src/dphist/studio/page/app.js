@@ -1,6 +1,6 @@
 // The frame of the page: addresses, the bar on top, keys, light and dark.
 import { post, whenGone } from './api.js';
-import { $, $$, button, closer, dialog, digits, eps, h, link, min, note, part, swap, words } from './dom.js';
+import { $, $$, button, closer, dialog, digits, eps, h, link, min, note, on, part, swap, timer, words } from './dom.js';
 import { attempt, editing, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
 import { drag } from './charts.js';
 import design from './design.js';
@@ -48,9 +48,9 @@ const header = () => {
   const b = S.session.budget;
   box.replaceChildren(h('span.minibar', part('k-past', p.spent / p.limit), part(p.over ? 'k-bad' : 'k-plan', min(p.plan, p.left) / p.limit)), h('span', p.plan > 0 && h('span.long', h('b.c-plan', 'ε ' + eps(S.good.epsilon)), h('span.mute', p.over ? ' this plan: ' : ' this plan, ')), h('b' + (p.over ? '.c-bad' : ''), p.over ? 'more than is left' : digits(p.after, 4)), !p.over && h('span.mute', ' left')), h('span.sr', ` of ${eps(b.limit)} for the dataset ${b.dataset}, ${eps(b.spent)} spent. Open the ledger.`));
 };
-const keys = () => dialog('Keys', close => [words('keys'), h('div.row.end', closer('Close', close))]);
+const keys = () => dialog('Keys', close => [words('keys'), closer('Close', close)]);
 let g = 0;
-addEventListener('keydown', event => {
+on('keydown', event => {
   if (event.target.matches('input,select,textarea') || $('dialog') || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === '?') keys();
   const to = Date.now() - g < 1500 && NAV.find(v => v[0] === event.key);
@@ -59,10 +59,10 @@ addEventListener('keydown', event => {
 });
 
 const begin = async () => {
-  const root = document.documentElement, dark = matchMedia('(prefers-color-scheme:dark)'), follow = () => { root.dataset.theme = localStorage.getItem('dphist-theme') || (dark.matches ? 'dark' : 'light'); };
+  const root = document.documentElement, dark = matchMedia('(prefers-color-scheme:dark)'), follow = () => { root.dataset.theme = localStorage['dphist-theme'] || (dark.matches ? 'dark' : 'light'); };
   follow();
   dark.addEventListener('change', follow);
-  $('#theme').onclick = () => { localStorage.setItem('dphist-theme', root.dataset.theme === 'dark' ? 'light' : 'dark'); follow(); show(); };
+  $('#theme').onclick = () => { localStorage['dphist-theme'] = root.dataset.theme === 'dark' ? 'light' : 'dark'; follow(); show(); };
   $('#budget').onclick = () => go('ledger');
   for (const one of $$('#nav button')) one.onclick = () => go(one.dataset.go);
   whenGone(() => { if (!S.gone) { S.gone = true; if (S.view) show(); } });
@@ -71,10 +71,11 @@ const begin = async () => {
     return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? words('entrance') : error.message })));
   }
   if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan, true); else if (S.session.data) await newPlan(S.session.data); }
-  addEventListener('hashchange', arrive);
-  addEventListener('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
-  let wide = innerWidth, resized;
-  addEventListener('resize', () => { if (innerWidth !== wide) { wide = innerWidth; clearTimeout(resized); resized = setTimeout(show, 100); } });
+  on('hashchange', arrive);
+  on('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
+  let wide = innerWidth;
+  const resized = timer();
+  on('resize', () => { if (innerWidth !== wide) { wide = innerWidth; resized(show, 100); } });
   await arrive();
   root.dataset.ready = 'yes';
 };

@@ -1,5 +1,5 @@
 // Drawing and nothing else: every number was computed by the server. Handles are sliders, for keys and pointers.
-import { abs, assign, attributes, ceil, count, digits, floor, h, keysOf, log, max, min, rough, round, s, slider, tell, valued } from './dom.js';
+import { abs, attributes, ceil, count, digits, floor, h, keysOf, log, max, min, on, rough, round, s, slider, spoken, tell, times, valued } from './dom.js';
 
 const frame = (box, height, label, role = 'img') => {
   const width = max(240, box.clientWidth), svg = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role, aria: label });
@@ -11,6 +11,7 @@ const rule = (x1, x2, y1, y2, cls) => s('line', { x1, x2, y1, y2, class: cls });
 const curve = (d, cls) => s('path', { d, class: cls });
 const area = (x, y, width, height, cls, rx) => s('rect', { x, y, width, height, class: cls, rx });
 const spot = (cx, cy, r, cls) => s('circle', { cx, cy, r, class: cls });
+const moved = (node, x, y) => attributes(node, { transform: `translate(${x} ${y})` });
 const clamp = (v, a, b) => max(a, min(b, v));
 const least = values => values.reduce((a, b) => min(a, b), Infinity);
 export const most = values => values.reduce((a, b) => max(a, b), -Infinity);
@@ -19,7 +20,7 @@ const join = points => points.map(([x, y], i) => `${i ? 'L' : 'M'}${x.toFixed(1)
 const thin = (values, room) => {
   const n = values.length;
   if (n <= 2 * room) return values.map((v, i) => [i, v]);
-  return Array.from({ length: floor(room) }, (_, p) => {
+  return times(floor(room), p => {
     const a = floor(p * n / room), part = values.slice(a, max(a + 1, floor((p + 1) * n / room)));
     return [a + part.indexOf(least(part)), a + part.indexOf(most(part))].sort((i, j) => i - j).map(i => [i, values[i]]);
   }).flat();
@@ -27,6 +28,8 @@ const thin = (values, room) => {
 const lines = (values, x, y, room) => join(values.length * 6 < room ? corners(values, x, y, room) : thin(values, room).map(([i, v]) => [x(i + 0.5), y(v)]));
 const corners = (values, x, y, room) => values.length > room ? thin(values, room).map(([i, v]) => [x(i + 0.5), y(v)]) : values.flatMap((v, i) => [[x(i), y(v)], [x(i + 1), y(v)]]);
 const band = (low, high, x, y, room, cls = 'band') => curve(join([...corners(high, x, y, room), ...corners(low, x, y, room).reverse()]) + 'Z', cls);
+
+const drawn = (values, x, y, room, all) => curve(lines(values, x, y, room), all.length > 1 ? 'draw faint' : 'draw');
 
 const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
 const short = v => abs(v) >= 1e6 || (v && abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (digits(v, 6)).toLocaleString('en').replace('-', '−');
@@ -60,11 +63,14 @@ export const drag = (node, move, end) => node.addEventListener('pointerdown', st
   start.preventDefault();
   const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); drag.held = false; end?.(); drag.after?.(); drag.after = null; };
   drag.held = true; // until then nothing is drawn anew under the pointer
-  addEventListener('pointermove', go, stop); addEventListener('pointerup', done, stop); addEventListener('pointercancel', done, stop);
+  on('pointermove', go, stop);
+  on('pointerup pointercancel', done, stop);
   go(start);
 });
+// Where a pointer is in a box.
+const within = (box, e) => { const { left, top } = box.getBoundingClientRect(); return [e.clientX - left, e.clientY - top]; };
 // How far a pointer is along a part of a box, from 0 to 1.
-const along = (box, e, left, room) => clamp((e.clientX - box.getBoundingClientRect().left - left) / room, 0, 1);
+const along = (box, e, left, room) => clamp((within(box, e)[0] - left) / room, 0, 1);
 const binAt = (n, ...at) => min(n - 1, floor(n * along(...at)));
 
 // A range of bins, to be moved by pointer or keys; the drawing below stays as it is.
@@ -78,7 +84,7 @@ const brush = (box, svg, o) => {
   const set = range => {
     [a, b] = range;
     attributes(shade, { x: x(a), width: x(b + 1) - x(a) });
-    grips.forEach((g, i) => valued(attributes(g, { transform: `translate(${x(i ? b + 1 : a)} 0)` }), range[i], o.names(range[i])));
+    grips.forEach((g, i) => valued(moved(g, x(i ? b + 1 : a), 0), range[i], o.names(range[i])));
   };
   const bin = e => binAt(n, box, e, left, right - left);
   drag(hit, (e, start) => tell([bin(start), bin(e)].sort((p, q) => p - q)), end);
@@ -90,7 +96,7 @@ const brush = (box, svg, o) => {
 export const cells = (box, o) => {
   const [wide, up] = o.axes, n = up.n, m = { l: 84, r: 10, t: 24, b: 36 }, tall = clamp(48 * n, 144, 340), height = tall + m.t + m.b, [svg, width] = frame(box, height, tell('cells'), 'group'), room = width - m.l - m.r, w = room / wide.n, t = tall / n;
   const isDown = up.kind === 'categories', row = j => isDown ? j : n - 1 - j, x = i => m.l + w * i, y = j => m.t + t * j, top = max(1e-9, most(o.values)), place = k => [floor(k / n), row(k % n)];
-  const canvas = assign(document.createElement('canvas'), { width: wide.n, height: n }), ink = canvas.getContext('2d');
+  const canvas = h('canvas', { width: wide.n, height: n }), ink = canvas.getContext('2d');
   ink.fillStyle = getComputedStyle(box).getPropertyValue('--est');
   o.values.forEach((v, k) => { ink.globalAlpha = 0.04 + 0.5 * clamp(v / top, 0, 1); ink.fillRect(...place(k), 1, 1); });
   svg.append(s('image', { href: canvas.toDataURL(), x: m.l, y: m.t, width: room, height: tall, preserveAspectRatio: 'none', class: 'cells' }));
@@ -106,9 +112,9 @@ export const cells = (box, o) => {
     rect = [min, max].map(end => p.map((v, i) => end(v, q[i])));
     const [[a, c], [b, d]] = rect, from = min(row(c), row(d));
     attributes(shade, { x: x(a), y: y(from), width: x(b + 1) - x(a), height: t * (d - c + 1) });
-    grips.forEach((g, k) => valued(attributes(g, { transform: `translate(${x(k ? b + 1 : a)} ${y(from + (k === +isDown) * (d - c + 1))})` }), rect[k][0] * n + rect[k][1], o.names(rect[k])));
+    grips.forEach((g, k) => valued(moved(g, x(k ? b + 1 : a), y(from + (k === +isDown) * (d - c + 1))), rect[k][0] * n + rect[k][1], o.names(rect[k])));
   };
-  const cell = e => bound(binAt(wide.n, box, e, m.l, room), row(floor((e.clientY - box.getBoundingClientRect().top - m.t) / t)));
+  const cell = e => bound(binAt(wide.n, box, e, m.l, room), row(floor((within(box, e)[1] - m.t) / t)));
   drag(hit, (e, start) => set([cell(start), cell(e)]), () => o.end(rect));
   svg.append(shade, hit, ...grips);
   set(o.rect);
@@ -123,7 +129,7 @@ export const histogram = (box, o) => {
   across(svg, x, o.axis, width, height, m);
   const bars = o.axis.kind === 'categories' && n < room / 5, gap = bars && min(8, room / n / 8), own = curve(join(corners(o.values, x, y, room)), o.draws ? 'guess' : 'own');
   if (o.band && !bars) svg.append(band(...o.band, x, y, room));
-  for (const one of o.draws || []) svg.append(curve(lines(one, x, y, room), o.draws.length > 1 ? 'draw faint' : 'draw'));
+  for (const one of o.draws || []) svg.append(drawn(one, x, y, room, o.draws));
   if (bars) o.values.forEach((v, i) => svg.append(area(x(i) + gap, min(y(v), y(0)), x(1) - x(0) - 2 * gap, abs(y(v) - y(0)), o.draws ? 'frame' : 'pole'), ...(o.band ? [rule(x(i + 0.5), x(i + 0.5), y(o.band[0][i]), y(o.band[1][i]), 'whisker')] : [])));
   if (o.other) svg.append(curve(join(corners(o.other, x, y, room)), 'other'));
   if (!bars || o.draw) svg.append(own);
@@ -131,7 +137,7 @@ export const histogram = (box, o) => {
   const hit = area(m.l, m.t, room, height - m.t - m.b, 'cross still');
   let last = null;
   drag(hit, e => {
-    const i = binAt(n, box, e, m.l, room), v = clamp((height - m.b - (e.clientY - box.getBoundingClientRect().top)) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = max(1, abs(i - j));
+    const i = binAt(n, box, e, m.l, room), v = clamp((height - m.b - within(box, e)[1]) / (height - m.t - m.b) * top, 0, top), [j, w] = last || [i, v], d = max(1, abs(i - j));
     for (let k = 0; k <= d; k++) o.values[round(j + (i - j) * k / d)] = w + (v - w) * k / d;
     last = [i, v];
     own.setAttribute('d', join(corners(o.values, x, y, room)));
@@ -144,7 +150,7 @@ export const strip = (box, o) => {
   const draws = o.draws.map(off), ends = o.band?.map(off), top = max(1e-9, ...[...draws, ...(ends || [])].map(one => max(most(one), -least(one))));
   const room = width - m.l - m.r, x = i => m.l + room * i / o.values.length, y = v => height / 2 - (height / 2 - 8) * v / top;
   if (ends) svg.append(band(...ends, x, y, room, 'soft'));
-  svg.append(rule(m.l, width - m.r, y(0), y(0), 'l2'), ...[top, 0, -top].map(v => text(m.l - 8, y(v) + 4, (v > 0 ? '+' : '') + rough(v), 'end')), ...draws.map(one => curve(lines(one, x, y, room), draws.length > 1 ? 'draw faint' : 'draw')));
+  svg.append(rule(m.l, width - m.r, y(0), y(0), 'l2'), ...[top, 0, -top].map(v => text(m.l - 8, y(v) + 4, (v > 0 ? '+' : '') + rough(v), 'end')), ...draws.map(one => drawn(one, x, y, room, draws)));
 };
 // Small pictures on one scale.
 export const multiples = (box, o) => {
@@ -180,7 +186,7 @@ export const errors = (box, o) => {
   if (!paths.length) return;
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
   if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
-  const tens = by => Array.from({ length: 14 }, (_, p) => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
+  const tens = by => times(14, p => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
   for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? digits(v, 1) : count(v), 'end'));
   for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, e));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
@@ -198,7 +204,7 @@ export const errors = (box, o) => {
   const set = (epsilon, error) => {
     now = epsilon;
     const v = o.ratio ? 1 : error || between(own, epsilon), px = x(clamp(epsilon, e0, e1)), py = y(v || y0), near = px - m.l < 90;
-    valued(attributes(dot, { transform: `translate(${px} ${py})` }), epsilon, `epsilon ${epsilon}, typical error ${rough(error)} records`);
+    valued(moved(dot, px, py), epsilon, spoken(epsilon, error));
     attributes(name, near ? { x: px + 11, y: py - 10, class: 'start n0' } : { x: px - 11, y: py + 20, class: 'end n0' });
     guide.setAttribute('d', `M${px} ${height - m.b}V${py}${o.ratio ? '' : 'H' + m.l}`);
   };

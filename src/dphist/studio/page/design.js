@@ -1,24 +1,25 @@
 // Design: sentences with holes that make the plan file.
 import { post } from './api.js';
 import { ARROWS, drag, ruler } from './charts.js';
-import { ask, assign, button, ceil, choice, closer, copy, count, dialog, entries, eps, floor, h, head, keysOf, link, max, min, number, round, select, slider, tell, valued, words } from './dom.js';
-import { attempt, change, go, histogramNames, redraw, S, save } from './state.js';
+import { above, ask, assign, button, ceil, choice, closer, copy, count, dialog, entries, eps, floor, h, head, keysOf, link, max, min, number, round, select, slider, tell, typing, valued, words } from './dom.js';
+import { attempt, change, faults, go, histogramNames, redraw, S, save } from './state.js';
 import { pickData, pickPlan } from './start.js';
 import { charge } from './publish.js';
 
-export const swatch = name => h('span.swatch.ink' + max(0, keysOf(S.plan?.histograms || {}).indexOf(name)) % 6);
-export const crumb = () => h('p.crumb', h('b.mono', S.path), h('span', !S.base ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
+export const swatch = name => h('span.swatch.ink' + max(0, histogramNames().indexOf(name)) % 6);
+export const crumb = () => above(S.path, h('span', !S.base ? 'Not saved yet' : S.dirty ? 'Changed, not saved' : 'Saved'),
   S.dirty && link('Save', () => save()), link('Open a plan', pickPlan), link('Save as', async () => { const path = await ask('Save the plan as', S.path, 'Save'); if (path) save(path.replace(/(\.toml)?$/, '.toml')); }));
 
 let open, tab = 'words', more = false;
 const typed = text => { const t = text.trim(); return t === '' ? null : isFinite(t) ? Number(t) : t; };
+const filled = text => text.trim() || null;
 const chips = (all, show, n = all.length) => h('div.chips', all.slice(0, 24).map(one => h('span.chip', show(one))), n > 24 && h('span.chip', count(n - 24) + ' more'));
-const wrong = path => (S.check?.problems || []).filter(one => one.path === path || one.path?.startsWith(path + '.'));
+const wrong = path => faults().filter(one => one.path === path || one.path?.startsWith(path + '.'));
 const why = list => list.map(q => h('p.why', { role: 'alert' }, q.message, ' ', q.suggestion));
-const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad ? 'true' : '', oninput: e => change(() => set(e.target.value)) });
+const hole = (k, value, aria, set, size = 'w6', bad) => h(`input.f.${size}${bad ? '.wrong' : ''}`, { value, k, aria, 'aria-invalid': bad ? 'true' : '', oninput: typing(v => change(() => set(v))) });
 const pick = (k, options, value, aria, set, cls = '.f') => select(cls, k, aria, options, value || '', v => change(() => set(v), 0));
 const column = (k, value, aria, set, none) => pick(k, [...(none ? [['', none]] : []), ...new Set([...S.columns.map(c => c.name), value || S.columns[0]?.name || ''])].map(v => [v].flat()), value, aria, set);
-const labels = (k, value, aria, set) => h('textarea.f', { rows: min(7, max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: e => change(() => { const lines = e.target.value.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); }) });
+const labels = (k, value, aria, set) => h('textarea.f', { rows: min(7, max(2, [value].flat().length)), k, aria, value: [value ?? []].flat().join('\n'), oninput: typing(v => change(() => { const lines = v.split('\n').filter(t => t.trim()); set(lines.length === 1 && /\.(txt|csv)$/i.test(lines[0]) ? lines[0] : lines); })) });
 
 // The kinds of bins: the words of the plan file, and the holes of the sentence.
 const KINDS = { whole: 'Whole numbers', equal: 'Equal widths', log: 'Log scale', time: 'Time', labels: 'Labels', edges: 'Own edges' };
@@ -32,13 +33,13 @@ const setKind = (one, p, kind) => {
 const guess = name => { const type = String(S.columns.find(c => c.name === name)?.type); return /INT/i.test(type) ? 'whole' : /DATE|TIME/i.test(type) ? 'time' : /CHAR|TEXT|ENUM|BOOL/i.test(type) ? 'labels' : 'equal'; };
 const fields = (name, one, p) => {
   const kind = kindOf(one, p), k = key => name + '.' + p + key, bad = key => wrong('histograms.' + k(key)).length;
-  const ends = (key, a, b, size) => [a, b].map((aria, i) => [i ? ' to ' : ' from ', hole(k(key) + i, one[p + key]?.[i], aria, v => { one[p + key][i] = kind === 'time' ? v.trim() || null : typed(v); }, size, bad(key))]);
+  const ends = (key, a, b, size) => [a, b].map((aria, i) => [i ? ' to ' : ' from ', hole(k(key) + i, one[p + key]?.[i], aria, v => { one[p + key][i] = kind === 'time' ? filled(v) : typed(v); }, size, bad(key))]);
   const bins = [' in ', hole(k('bins'), one[p + 'bins'], 'Number of bins', v => { one[p + 'bins'] = typed(v); }, 'w4', bad('bins')), ' bins'];
   return {
     whole: () => ends('integers', 'Smallest value', 'Largest value'), equal: () => [ends('range', 'Lower bound', 'Upper bound'), bins], log: () => [ends('log', 'Lower bound', 'Upper bound'), bins],
-    time: () => [' by ', pick(k('every'), ['hour', 'day', 'week', 'month', 'quarter', 'year'].map(w => [w]), one[p + 'every'], 'Length of a bin', v => { one[p + 'every'] = v; }), ends('range', 'First day', 'Day after the last', 'w11'), ' (not included) in ', hole(k('tz'), one.timezone ?? 'UTC', 'Time zone', v => { one.timezone = v.trim() || null; }, 'w11', bad('timezone'))],
+    time: () => [' by ', pick(k('every'), ['hour', 'day', 'week', 'month', 'quarter', 'year'].map(w => [w]), one[p + 'every'], 'Length of a bin', v => { one[p + 'every'] = v; }), ends('range', 'First day', 'Day after the last', 'w11'), ' (not included) in ', hole(k('tz'), one.timezone ?? 'UTC', 'Time zone', v => { one.timezone = filled(v); }, 'w11', bad('timezone'))],
     edges: () => [' with edges ', hole(k('bins'), one[p + 'bins'].filter(v => v !== null).join(', '), 'Edges, with commas between', v => { one[p + 'bins'] = v.split(/[,;\s]+/).filter(Boolean).map(typed); }, 'w30', bad('bins'))],
-    labels: () => words('withlabels', { of: labels(k('categories'), one[p + 'categories'], 'Labels, ' + tell('onelines'), v => { one[p + 'categories'] = v; }), rest: hole(k('other'), one[p + 'other'], tell('otherbin'), v => { one[p + 'other'] = v.trim() || null; }, 'w8') }),
+    labels: () => words('withlabels', { of: labels(k('categories'), one[p + 'categories'], 'Labels, ' + tell('onelines'), v => { one[p + 'categories'] = v; }), rest: hole(k('other'), one[p + 'other'], tell('otherbin'), v => { one[p + 'other'] = filled(v); }, 'w8') }),
   }[kind]();
 };
 const axis = (name, one, p) => {
@@ -49,14 +50,14 @@ const axis = (name, one, p) => {
 };
 const drop = (one, test) => change(() => { for (const key of keysOf(one)) if (test(key)) delete one[key]; }, 0);
 const card = name => {
-  const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], last = S.good?.histograms[name], faults = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
+  const one = S.plan.histograms[name], isOpen = open === name, info = S.check?.histograms?.[name], last = S.good?.histograms[name], bad = wrong('histograms.' + name), other = S.columns.find(c => c.name !== one.column)?.name || '';
   return h('div.hcard' + (isOpen ? '.open' : ''),
-    h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (faults.length ? '.c-bad' : ''), faults.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), last && h('span.hint.nowrap', `${+(100 * number(last.share)).toFixed(1)} %  ε ${eps(last.epsilon)}`)),
+    h('button.hrow', { k: 'open' + name, 'aria-expanded': String(isOpen), onclick: () => { open = isOpen ? null : name; redraw(); } }, swatch(name), h('span.grow', h('b', name), h('br'), h('span.hint' + (bad.length ? '.c-bad' : ''), bad.length || !info ? 'not complete yet' : `${count(info.bins)} bins of ${one.column}${one.y_column ? ' and ' + one.y_column : ''}${one.by ? ', one histogram per ' + one.by : ''}`)), last && h('span.hint.nowrap', `${+(100 * number(last.share)).toFixed(1)} %  ε ${eps(last.epsilon)}`)),
     isOpen && h('div.hbody', axis(name, one, ''),
       'y_column' in one && h('div.rule', axis(name, one, 'y_'), link('Remove the second column', () => drop(one, key => key.startsWith('y_')))),
-      one.by !== undefined && h('div.rule', words('eachgroup', { by: column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), of: labels(name + '.groups', one.groups, 'Groups, ' + tell('onelines'), v => { one.groups = v; }), rest: hole(name + '.go', one.group_other, tell('othergroup'), v => { one.group_other = v.trim() || null; }, 'w8') }),
+      one.by !== undefined && h('div.rule', words('eachgroup', { by: column(name + '.by', String(one.by), 'Column of the groups', v => { one.by = v; }), of: labels(name + '.groups', one.groups, 'Groups, ' + tell('onelines'), v => { one.groups = v; }), rest: hole(name + '.go', one.group_other, tell('othergroup'), v => { one.group_other = filled(v); }, 'w8') }),
         h('p.hint', words('groups'), link('Remove the groups', () => drop(one, key => ['by', 'groups', 'group_other', 'importances'].includes(key))))),
-      why(faults),
+      why(bad),
       h('p.small', tell('outside') + ' are ', pick(name + '.outside', [['drop', 'left out'], ['clip', 'counted in the end bins']], one.outside || 'drop', tell('outside'), v => { one.outside = v; })),
       h('p.hint', words('bounds')),
       h('div.row', !('y_column' in one) && one.by === undefined && [link('Add a second column (grid)', () => change(() => { one.y_column = other; delete one.workload; setKind(one, 'y_', guess(other)); }, 0)), link('One histogram per group', () => change(() => assign(one, { by: other, groups: [] }), 0))],
@@ -70,10 +71,10 @@ const advanced = (name, one, info) => {
   return h('details.adv', { open: more, ontoggle: e => { more = e.target.open; } }, h('summary', { k: name + '.adv' }, 'Advanced: method ', h('b', one.method || 'auto'), ', workload ', h('b', one.workload || 'points'), info && [', intervals ', h('b', info.intervals)], '.'),
     h('div.grid3', field('Workload', words('workload'), list('workload', S.session.workloads, one.workload || 'points')),
       field('Method', about?.summary || words('anymethod'), list('method', [...new Set(['auto', ...methods.map(m => m.name)])], one.method || 'auto')),
-      field('Records per person', words('perperson'), h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: e => change(() => { one.max_contributions = typed(e.target.value); }) }))));
+      field('Records per person', words('perperson'), h('input', { value: one.max_contributions ?? 1, k: name + '.mc', oninput: typing(v => change(() => { one.max_contributions = typed(v); })) }))));
 };
 // A paid look at the magnitudes of a column; what it found is told again at no cost.
-const PAID = 'A small paid look', told = (text, more) => dialog(PAID, close => [h('p.small', text), h('div.row.end', closer('Close', close), more && button(more, () => close(true), 'pri'))]);
+const PAID = 'A small paid look', told = (text, more) => dialog(PAID, close => [h('p.small', text), closer('Close', close, more && button(more, () => close(true), 'pri'))]);
 const look = (name, one, p, key) => attempt(async () => {
   const about = { plan: S.plan, path: S.path, histogram: name, axis: p, epsilon: await ask(PAID, '0.05', 'Go on', words('look')) }, prepare = () => post('bounds/prepare', about);
   if (!about.epsilon) return;
@@ -109,7 +110,7 @@ const shares = () => {
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];
   return h('aside.panel.pad.sticky', { aria: 'The plan' }, choice('The plan as', [['words', 'In words'], ['toml', 'Plan file'], ['cli', 'Shell'], ['py', 'Python']], tab, next => { tab = next; }),
-    h('div.words', S.check?.problems.length > 0 && h('p.why', words(it ? 'last' : 'incomplete')),
+    h('div.words', faults().length > 0 && h('p.why', words(it ? 'last' : 'incomplete')),
       it && [code ? h('pre', { tabindex: 0 }, code) : [it.words.map(t => h('p', t)), words('methods')], h('div.row', button('Copy', () => copy(code || it.words.join('\n\n'))), words('exact'))]));
 };
 const add = names => {
@@ -125,7 +126,7 @@ const add = names => {
 
 export default {
   view() {
-    const { plan } = S, all = Object.values(plan.histograms), names = keysOf(plan.histograms), k = all[0]?.max_contributions ?? 1, whom = (plan.unit && S.good?.whom) || 'person', block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
+    const { plan } = S, all = Object.values(plan.histograms), names = histogramNames(), k = all[0]?.max_contributions ?? 1, whom = (plan.unit && S.good?.whom) || 'person', block = (title, ...children) => h('section.block', h('h2', title), h('div', ...children));
     if (open === undefined || (open && !names.includes(open))) open = names[0];
     return [head(crumb(), 'What do you want to count?', words('lede-design'), button('Foresee the error →', () => go('foresee'), 'pri', { disabled: !S.good })),
       h('div.cols.plan', h('div',
@@ -133,7 +134,7 @@ export default {
         block('Who is protected', h('p.say', words(plan.unit ? 'protect' : 'protect1', { whom }), h('span.nowrap', column('unit', plan.unit, 'Column that names the ' + whom, v => { plan.unit = v || null; if (!v) for (const one of all) delete one.max_contributions; }, 'no column'), '.'), ' ', plan.unit && h('span.nowrap', 'Count at most ', hole('k', k, 'Largest number of records counted per ' + whom, v => { for (const one of all) one.max_contributions = typed(v); }, 'w2', all.some((_, i) => wrong(`histograms.${names[i]}.max_contributions`).length)), ' records each.')),
           h('p.hint', plan.unit ? words('bounding', { whom, k, two: 2 * k || 2 }) : words('unit'))),
         block('Histograms', names.map(card), button(names.length ? 'Add a histogram' : 'Add the first histogram', () => add(names))),
-        block('Shares of epsilon', words('spend', { e: hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), of: hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = v.trim() || null; }, 'w11'), in: hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = v.trim() || null; }, 'w11') }),
-          why((S.check?.problems || []).filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];
+        block('Shares of epsilon', words('spend', { e: hole('eps', plan.epsilon, 'Epsilon of the whole plan', v => { plan.epsilon = v.trim(); }, 'w4', wrong('epsilon').length), of: hole('dataset', plan.dataset, 'Dataset whose budget is charged', v => { plan.dataset = filled(v); }, 'w11'), in: hole('ledger', plan.ledger, 'File of the ledger', v => { plan.ledger = filled(v); }, 'w11') }),
+          why(faults().filter(q => !names.some(n => q.path?.startsWith('histograms.' + n)))), shares())), aside())];
   },
 };

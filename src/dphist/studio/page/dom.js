@@ -2,6 +2,10 @@
 // Short names of what is called everywhere.
 export const { abs, ceil, floor, log, max, min, round } = Math, { assign, entries, keys: keysOf } = Object;
 export const $ = (selector, root = document) => root.querySelector(selector);
+// What happens anywhere on the page; and one thing to do after a while, in whose place comes the next, or nothing.
+export const on = (names, work, how) => { for (const name of names.split(' ')) addEventListener(name, work, how); };
+export const timer = () => { let id; return (work, wait) => { clearTimeout(id); id = work && setTimeout(work, wait); }; };
+export const times = (n, make) => Array.from({ length: n }, (_, i) => make(i));
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 const isProps = x => x?.constructor === Object, real = x => x || x === 0;
@@ -43,14 +47,19 @@ export const link = (text, onclick) => h('button.link', { onclick, k: text }, te
 export const button = (text, onclick, kind = '', more) => h('button.btn' + (kind && '.' + kind), { onclick, k: text, ...more }, text);
 // A number that was asked for, below what it is.
 export const item = (name, value) => h('div', h('span.k', name), h('span.v', value));
-export const closer = (text, close) => button(text, () => close(), '', { autofocus: true });
+// The end of a dialog: what closes it, and what else there is to press.
+export const closer = (text, close, ...more) => h('div.row.end', button(text, () => close(), '', { autofocus: true }), ...more);
 export const part = (kind, share) => share > 0 && h('i.' + kind, { css: { width: 100 * share + '%' } });
 export const panel = (title, ...children) => h('section.panel.pad', title && h('h2', title), ...children);
+// The line above a heading: a file, and what is said of it.
+export const above = (file, ...more) => h('p.crumb', h('b.mono', file), ...more);
 export const head = (crumb, title, lede, ...actions) => h('div.head', h('div', crumb, h('h1', title), h('p.lede', lede)), actions.length > 0 && h('div.row', ...actions));
 export const scroll = (aria, more, ...children) => h('div.scroll', { tabindex: 0, role: 'region', aria, ...more }, ...children);
 export const table = (cls, rows, names) => h('table' + cls, names && h('thead', h('tr', names.map(n => h('th' + (n[0] === '>' ? '.n' : '') + (n[1] === '~' ? '.hide-s' : ''), n.replace(/^>~?/, ''))))), h('tbody', rows));
 
-export const select = (cls, k, aria, options, value, set) => h('select' + cls, { k, aria, onchange: e => set(e.target.value) }, options.map(([v, text = v]) => h('option', { value: v, selected: v === value }, text)));
+// What is typed or chosen, for what is done with it.
+export const typing = set => e => set(e.target.value);
+export const select = (cls, k, aria, options, value, set) => h('select' + cls, { k, aria, onchange: typing(set) }, options.map(([v, text = v]) => h('option', { value: v, selected: v === value }, text)));
 // What is moved by keys as well: its label, its ends, and by how much each key moves it.
 export const slider = (node, label, [low, high], keys, move) => attributes(node, { tabindex: 0, role: 'slider', aria: label, 'aria-valuemin': low, 'aria-valuemax': high, onkeydown: e => { const d = keys[e.key]; if (d) { e.preventDefault(); move(d); } } });
 export const valued = (node, now, text) => attributes(node, { 'aria-valuenow': now, 'aria-valuetext': text });
@@ -77,8 +86,8 @@ export const swap = (node, draw, ...children) => {
 };
 export const focused = () => document.activeElement;
 export const toast = text => { const box = h('div.toast', { role: 'status' }, text); document.body.append(box); setTimeout(() => box.remove(), 2600); };
-let saying;
-export const say = text => { clearTimeout(saying); saying = setTimeout(() => { $('#live').textContent = text; }, 400); };
+const saying = timer();
+export const say = text => saying(() => { $('#live').textContent = text; }, 400);
 // A dialog; `fill(close)` returns what stands in it. Resolves with what it was closed with.
 export const dialog = (title, fill, wide) => new Promise(resolve => {
   let answer = null;
@@ -90,7 +99,7 @@ export const dialog = (title, fill, wide) => new Promise(resolve => {
 });
 export const ask = (title, value, yes, hint) => dialog(title, close => {
   const input = h('input', { value, aria: title, autofocus: true });
-  return [hint, input, h('div.row.end', button('Cancel', () => close()), h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
+  return [hint, input, closer('Cancel', close, h('button.btn.pri', { type: 'submit', onclick: () => close(input.value.trim()) }, yes))];
 });
 export const copy = text => navigator.clipboard.writeText(text).then(() => toast('Copied'), () => toast(tell('nocopy')));
 
@@ -101,6 +110,8 @@ export const rough = n => !known(n) ? '–' : abs(n) >= 10 ? count(digits(n, abs
 // Exact numbers come as texts ("0.5", "1/3"): `number` is for drawing only.
 export const number = text => { const [a, b] = String(text ?? '').split('/').map(Number); return b === undefined ? a : a / b; };
 export const eps = text => { const v = number(text), short = digits(v, 6); return abs(v - short) < 1e-12 ? String(short) : '≈\u00a0' + digits(v, 3); };
+// Half the width of an interval, and an error, as both are written everywhere.
+export const within = n => known(n) ? '±\u00a0' + rough(n) : 'not known', spoken = (epsilon, error) => `epsilon ${epsilon}, typical error ${rough(error)} records`;
 export const percent = x => known(x) ? minus((100 * x).toFixed(x > 0.1 ? 0 : 1)) + ' %' : '–';
 export const few = (n, one, many = one + 's') => ('no one two three four five six'.split(' ')[n] || count(n)) + ' ' + (n === 1 ? one : many);
 export const day = (text, time) => { const at = new Date(text); return isNaN(at) ? String(text ?? '') : at.toLocaleString('en-GB', time ? { dateStyle: 'long', timeStyle: 'short' } : { dateStyle: 'medium' }); };

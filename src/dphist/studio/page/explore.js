@@ -1,8 +1,8 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, latest, post } from './api.js';
 import { cells, histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, ask, attributes, button, ceil, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, words } from './dom.js';
-import { attempt, editing, go, redraw, S } from './state.js';
+import { $, $$, above, attributes, button, ceil, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, typing, words } from './dom.js';
+import { attempt, designed, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
 let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, more = 200, seek = '', printed = false;
@@ -48,7 +48,7 @@ const shown = () => { const row = $('#tab tr.sel'); if (row) $('#tab').scrollTop
 const groups = () => {
   const level = lowest(), all = level.labels.map((label, i) => [label, i]).filter(([label]) => String(label).toLowerCase().includes(seek.toLowerCase()));
   if (level.labels.length <= 60) return panel('Groups', h('div.chart', { id: 'gc' }));
-  return panel('Groups', h('input.f.w20', { k: 'seek', aria: 'Search the groups', placeholder: 'Search', value: seek, oninput: e => { seek = e.target.value; redraw(); } }), h('ul.list', all.slice(0, 100).map(([label, i]) => h('li', h('button', { onclick: () => pick(i), k: 'g' + i }, h('span', String(label)), level.lines?.[i] && spark(level.lines[i]), h('span.mute', count(level.totals?.[i])))))), all.length > 100 && h('p.hint', `${count(all.length - 100)} more: search.`));
+  return panel('Groups', h('input.f.w20', { k: 'seek', aria: 'Search the groups', placeholder: 'Search', value: seek, oninput: typing(v => { seek = v; redraw(); }) }), h('ul.list', all.slice(0, 100).map(([label, i]) => h('li', h('button', { onclick: () => pick(i), k: 'g' + i }, h('span', String(label)), level.lines?.[i] && spark(level.lines[i]), h('span.mute', count(level.totals?.[i])))))), all.length > 100 && h('p.hint', `${count(all.length - 100)} more: search.`));
 };
 // The picture of the release as it is printed, drawn by Vega with its interpreter: no text is ever evaluated.
 const picture = async box => {
@@ -57,7 +57,7 @@ const picture = async box => {
   const wide = spec.layer && { width: box.clientWidth - 8, autosize: { type: 'fit', contains: 'padding' } }, shown = { ...spec, ...wide, title: undefined };
   await window.vegaEmbed(box, shown, { ast: true, renderer: 'svg', actions: false, defaultStyle: false, tooltip: false });
   const svg = $('svg', box);
-  for (const one of [svg, ...svg.querySelectorAll('[role],[aria-label],[aria-roledescription]')]) for (const name of ['role', 'aria-label', 'aria-roledescription']) one.removeAttribute(name);
+  for (const name of ['role', 'aria-label', 'aria-roledescription']) for (const one of [svg, ...$$(`[${name}]`, svg)]) one.removeAttribute(name);
   attributes(svg, { role: 'img', aria: spec.description || it.title });
 };
 const FREE = 'Questions to a release cost nothing.';
@@ -67,9 +67,9 @@ export default {
     if (path && it?.path !== path) { it = S.trouble = null; loading = true; redraw(); await load(path); loading = false; if (!it) redraw(); } else if (it) query();
   },
   view() {
-    if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && link('Go to the design', () => go(S.plan ? 'design' : 'start')))];
+    if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && designed())];
     const grid = it.kind === 'grid', e = ends(), half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), p = it.publication;
-    return [head(h('p.crumb', h('b.mono', it.path), h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, `${it.protects} ${FREE}`,
+    return [head(above(it.path, h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, `${it.protects} ${FREE}`,
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path })); if (two && two.values.length !== it.values.length) toast(tell('samebins')); else other = two; } } redraw(); query(); }), button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; }), isJoint() && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; query(); })),
       h('div.legend', h('span', h('i.k-est'), grid && !printed ? `Estimate, at most ${count(most(it.values))}` : 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval for ${joint ? 'all bins at once' : it.most ? 'most bins' : 'each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(printed ? 'div.vega' : 'div.chart', { id: 'xc' }),

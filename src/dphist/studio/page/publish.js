@@ -1,7 +1,7 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
 import { post } from './api.js';
-import { $, button, day, dialog, digits, eps, few, h, head, icon, link, min, note, number, panel, part, rough, table, words } from './dom.js';
-import { attempt, change, go, histogramNames, loadSession, purse, redraw, S, save } from './state.js';
+import { $, button, day, dialog, digits, eps, few, h, head, icon, link, min, note, number, panel, part, table, within, words } from './dom.js';
+import { attempt, designed, faults, go, histogramNames, loadSession, purse, redraw, S, save, setEpsilon } from './state.js';
 import { crumb, swatch } from './design.js';
 import { makeReport } from './explore.js';
 import { foreseen } from './foresee.js';
@@ -15,7 +15,7 @@ const prepare = again => attempt(async () => {
   asking = true;
   try {
     if (S.dirty && S.autosave) await save();
-    if (S.dirty || !S.good || S.check.problems.length || !S.session.budget?.exists) return redraw();
+    if (S.dirty || !S.good || faults().length || !S.session.budget?.exists) return redraw();
     ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
   } finally { asking = false; }
   done = ready.state === 'published' ? ready : null;
@@ -71,16 +71,16 @@ export default {
   view() {
     if (done && S.published) return published();
     const names = histogramNames(), r = ready, top = head(crumb(), 'Publish ' + few(names.length, 'histogram'), words('lede-publish')), stuck = r && r.state !== 'new';
-    if (!S.good || S.check.problems.length) return [top, note('plain', 'The plan is not complete yet: ', S.check?.problems[0]?.message, ' ', link('Go to the design', () => go('design')))];
+    if (!S.good || faults().length) return [top, note('plain', 'The plan is not complete yet: ', faults()[0]?.message, ' ', designed())];
     if (S.dirty) return [top, note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
     if (!S.session.budget?.exists) return [top, note('plain', words('noledger', { create: link('Create a ledger with a limit', create) }))];
     if (!r && !asking && !S.trouble) prepare();
     if (!r) return [top, h('p.hint', words('checking'))];
     return [top, h('div.cols.side', h('div.stack',
       stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id(r)); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
-      panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ± ${rough(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
+      panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ${within(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
-      !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && [link(`Use ${eps(r.most)} instead`, () => change(plan => { plan.epsilon = r.most; }, 0).then(() => save()).then(() => prepare())), '. '] })),
+      !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && [link(`Use ${eps(r.most)} instead`, () => setEpsilon(r.most).then(() => save()).then(() => prepare())), '. '] })),
       r.allowed && names.flatMap(n => foreseen(n).warnings || []).map(one => note('warn', one.message)),
       h('div.row', h('button.btn.spend', { id: 'pub', disabled: !r.allowed || stuck, onclick: confirm }, `Publish and charge ε ${eps(r.charge)}`), button('Back to the error', () => go('foresee')))),
       h('aside.stack', panel('Checked just now', h('ul.checks', r.checks.map(c => h('li' + (c.ok ? '' : '.c-bad'), h('span' + (c.ok ? '.c-good' : '.c-bad'), icon(c.ok ? 'ok' : 'bad', 'bold')), h('span', c.message))))),

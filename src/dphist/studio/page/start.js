@@ -1,13 +1,13 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, tell, toast, words } from './dom.js';
+import { $, $$, above, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, tell, toast, words } from './dom.js';
 import { attempt, go, loadSession, named, openPlan, purse, redraw, S, setData } from './state.js';
 
 const choose = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
   const picked = await dialog(title, close => [h('p.hint', 'In ' + (under || S.session.folder)), h('ul.list', under && h('li', h('button', { onclick: () => close({ path: under.replace(/\/?[^/]*$/, ''), kind: 'folder' }) }, '..')),
-    found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), h('div.row.end', closer('Cancel', close))], true);
+    found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), closer('Cancel', close)], true);
   return picked?.kind === 'folder' ? choose(title, kinds, picked.path) : picked?.path || null;
 });
 export const pickPlan = async () => { const path = await choose('Open a plan', ['plan']); if (path && await openPlan(path)) go('design'); };
@@ -43,7 +43,7 @@ export const start = {
 let listed;
 export const folder = {
   enter: async () => { listed = await releases(); redraw(); },
-  view: () => [head(h('p.crumb', h('b.mono', S.session.folder), listed && h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
+  view: () => [head(above(S.session.folder, listed && h('span', few(listed.length, 'release') + ', read only')), 'Published histograms', words('lede-folder')),
     panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', '>~Shape', '>~Bins', '>Epsilon', '>Published']) : h('p', words(listed ? 'norelease' : 'reading')))],
 };
 let book = null, chosen = null;
@@ -51,7 +51,7 @@ export const create = async () => { const limit = await ask('Limit of the new le
 export const ledger = {
   enter: async () => { book = await post('ledger', named()); const names = book.datasets.map(d => d.dataset); chosen = [chosen, S.plan?.dataset, names[0]].find(name => names.includes(name)); redraw(); },
   view() {
-    const top = [h('p.crumb', h('b.mono', S.session.ledger || 'no ledger'), book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
+    const top = [above(S.session.ledger || 'no ledger', book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
     if (!book.exists || !book.datasets.length) return [head(...top), note('plain', words('noledger', { create: !book.exists && link('Create a ledger with a limit', create) }))];
     const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset;

@@ -1,12 +1,14 @@
 // What the page holds: the session, the plan being edited, what the server said of it.
 import { latest, post, Refusal } from './api.js';
-import { assign, keysOf, number, redraw, whenChanged } from './dom.js';
+import { assign, keysOf, link, number, redraw, timer, whenChanged } from './dom.js';
 
 export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
-let timer, saver;
+const checks = timer(), saving = timer();
 const checking = latest();
 export { redraw, whenChanged };
 export const go = (view, rest) => { const to = '#' + view + (rest ? '=' + encodeURIComponent(rest) : ''); if (location.hash === to) dispatchEvent(new Event('hashchange')); else location.hash = to; };
+
+export const designed = () => link('Go to the design', () => go('design'));
 
 export const attempt = async work => {
   try { return await work(); } catch (error) {
@@ -20,6 +22,8 @@ export const attempt = async work => {
 export const loadSession = async () => { S.session = await post('session', named()); };
 export const named = () => ({ path: S.base && S.path }); // a plan that is on disk
 export const histogramNames = () => keysOf(S.plan.histograms);
+export const faults = () => S.check?.problems || []; // of the plan as it is
+export const setEpsilon = (epsilon, wait = 0) => change(plan => assign(plan, { epsilon }), wait);
 export const editing = () => S.session.mode === 'edit';
 // The budget as numbers to draw; the server alone decides.
 export const purse = () => {
@@ -29,11 +33,11 @@ export const purse = () => {
   return { limit: number(b.limit), spent: number(b.spent), left, plan, after: left - plan, over: plan > left + 1e-12 };
 };
 const KEPT = ['path', 'plan', 'base', 'dirty', 'autosave', 'guess', 'hist'];
-export const keep = () => sessionStorage.setItem('dphist-draft', JSON.stringify(Object.fromEntries(KEPT.map(key => [key, S[key]]))));
+export const keep = () => { sessionStorage['dphist-draft'] = JSON.stringify(Object.fromEntries(KEPT.map(key => [key, S[key]]))); };
 const took = answer => {
   S.check = answer;
   S.published = answer.published;
-  if (!answer.problems.length) S.good = answer;
+  if (!faults().length) S.good = answer;
   const names = histogramNames();
   if (!names.includes(S.hist)) S.hist = names[0] || null;
   keep();
@@ -56,7 +60,7 @@ export const newPlan = async (data, table) => {
 };
 export const setData = async (data, table) => { if (!S.plan) return newPlan(data, table); await change(plan => assign(plan, { data, table }), 0); await loadColumns(); };
 export const restore = async () => { // after a reload, the draft of this tab
-  const kept = JSON.parse(sessionStorage.getItem('dphist-draft'));
+  const kept = JSON.parse(sessionStorage['dphist-draft'] ?? null);
   if (!kept?.plan) return false;
   if (!kept.dirty && !await openPlan(kept.path)) return false;
   assign(S, kept.dirty ? kept : { autosave: kept.autosave, guess: kept.guess, hist: kept.hist });
@@ -65,8 +69,7 @@ export const restore = async () => { // after a reload, the draft of this tab
 };
 const recheck = () => attempt(async () => {
   took(await post('plan/check', { plan: S.plan, path: S.path }, checking()));
-  clearTimeout(saver);
-  if (S.autosave && S.dirty && !S.check.problems.length) saver = setTimeout(() => save(), 700);
+  saving(S.autosave && S.dirty && !faults().length && save, 700);
   redraw();
 });
 export const change = (edit, wait = 180) => {
@@ -74,11 +77,10 @@ export const change = (edit, wait = 180) => {
   S.dirty = true;
   S.published = false;
   if (!wait) redraw();
-  clearTimeout(timer);
-  return new Promise(done => { timer = setTimeout(() => recheck().then(done), wait); });
+  return new Promise(done => checks(() => recheck().then(done), wait));
 };
 export const save = (path = S.path) => attempt(async () => {
-  clearTimeout(saver);
+  saving();
   S.autosave = false;
   const answer = await post('plan/save', { path, plan: S.plan, base_digest: path === S.path ? S.base : null });
   assign(S, { path: answer.path, base: answer.file_digest, dirty: false, autosave: true, trouble: null });
