@@ -11,6 +11,8 @@ from dphist.release import load
 from studio_browser import serving, tab
 from studio_plans import plan_text
 
+EPSILON = "[aria-label='Epsilon of the whole plan']"
+
 
 class Office:
     """A folder with records, a ledger with a limit for every plan, and a studio."""
@@ -52,6 +54,69 @@ def at_publish(one, name):
     one.heading("What do you want to count?")
     one.go("publish")
     return one
+
+
+def opened(one, name):
+    """Open another plan, from wherever the page is."""
+    one.page.click("text=Open a plan >> nth=0")
+    one.page.click(f'.list >> text="{name}.toml"')
+    one.page.wait_for_selector(f'.crumb >> text="{name}.toml"')
+    one.heading("What do you want to count?")
+
+
+def published(one, words="charge 0.5"):
+    """Press Publish and type the words."""
+    one.page.click("#pub")
+    one.page.fill("#cf", words)
+    one.page.keyboard.press("Enter")
+    one.heading("Published")
+
+
+def left_while_charging(one, charged):
+    """Type the words, and press Escape while the charge is under way."""
+    one.page.fill("#cf", "charge 0.5")
+    one.page.keyboard.press("Enter")
+    charged.wait()
+    while one.page.locator("dialog").count():
+        one.page.keyboard.press("Escape")
+        one.page.wait_for_timeout(20)
+
+
+def saved(one, epsilon):
+    """Type an epsilon at the design and save it; from now on the page saves by itself."""
+    one.go("design")
+    one.page.fill(EPSILON, epsilon)
+    one.page.wait_for_selector("text=Changed, not saved")
+    one.page.click('text="Save"')
+    one.page.wait_for_selector('.crumb >> text="Saved"')
+
+
+class Held:
+    """The first answers to a question wait until they are let go."""
+
+    def __init__(self, one, name, many=1):
+        self.one, self.name, self.many, self.routes = one, name, many, []
+        one.page.route(f"**/api/{name}", self._asked)
+
+    def _asked(self, route):
+        if len(self.routes) < self.many:
+            self.routes.append(route)
+        else:
+            route.continue_()
+
+    def wait(self):
+        while not self.routes:
+            self.one.page.wait_for_timeout(20)
+        return self
+
+    def let_go(self):
+        """Let the answers come, and wait until the page has read them."""
+        self.many = 0
+        for route in self.routes:
+            route.continue_()
+        while self.one.running(self.name):
+            self.one.page.wait_for_timeout(20)
+        self.one.page.evaluate("() => new Promise(next => setTimeout(next, 50))")
 
 
 def test_one_typed_confirmation_charges_once_and_a_reload_shows_the_same_release(browser, office, studio):
@@ -334,3 +399,97 @@ def test_a_range_that_nobody_knows_is_looked_for_once_and_taken_over(browser, of
         )
         assert "Changed, not saved" in one.text(".crumb")
         one.page.wait_for_selector("#budget >> text=3.25")  # of 4: the look, and the plan of 0.5 to come
+
+
+def test_the_publication_of_a_plan_is_not_shown_under_another(browser, office, studio):
+    office.plan("first")
+    office.plan("second")
+    with tab(browser, studio) as one:
+        at_publish(one, "first")
+        published(one)
+        opened(one, "second")
+        one.go("publish")
+        published(one)
+        opened(one, "first")
+        one.go("publish")
+        one.heading("Published")
+        assert "first.toml" in one.text(".crumb")
+        assert "first/ages.json" in one.text(".receipt")
+        assert "second/" not in one.text()
+
+
+def test_what_was_prepared_for_a_plan_is_not_charged_from_another(browser, office, studio):
+    office.plan("late")
+    office.plan("early", epsilon="0.9")
+    with tab(browser, studio) as one:
+        one.enter()
+        opened(one, "late")
+        prepared = Held(one, "publish/prepare")
+        one.go("publish")
+        prepared.wait()
+        opened(one, "early")
+        one.go("publish")
+        one.page.wait_for_selector("#pub:enabled")
+        prepared.let_go()
+        assert "Publish and charge ε 0.9" in one.text()
+        published(one, "charge 0.9")
+        assert office.charges("late") == []
+        assert office.charges("early") == [Fraction(9, 10)]
+
+
+def test_the_receipt_is_that_of_the_plan_after_an_edit(browser, office, studio):
+    office.plan("edited", epsilon="0.2")
+    with tab(browser, studio) as one:
+        at_publish(one, "edited")
+        saved(one, "0.25")
+        one.go("foresee")
+        one.page.fill("#eps", "0.7")  # which counts when nothing is typed for a while, or the field is left
+        one.page.click("text=Go to publish")
+        one.page.wait_for_selector("text=Publish and charge ε 0.7")
+        published(one, "charge 0.7")
+        assert office.charges("edited") == [Fraction(7, 10)]
+
+
+def test_escape_while_a_charge_is_under_way_takes_nothing_back(browser, office, studio):
+    office.plan("escaped")
+    with tab(browser, studio) as one:
+        at_publish(one, "escaped").page.click("#pub")
+        charged = Held(one, "publish")
+        left_while_charging(one, charged)
+        charged.let_go()
+        one.heading("Published")
+        assert one.page.locator("#pub").count() == 0
+        assert office.charges("escaped") == [Fraction(1, 2)]
+
+
+def test_the_answer_to_a_charge_is_not_taken_for_the_plan_opened_meanwhile(browser, office, studio):
+    office.plan("gone-by")
+    office.plan("opened-meanwhile")
+    with tab(browser, studio) as one:
+        at_publish(one, "gone-by").page.click("#pub")
+        charged = Held(one, "publish")
+        left_while_charging(one, charged)
+        opened(one, "opened-meanwhile")
+        charged.let_go()
+        assert "this plan" in one.text("#budget")  # which was not published
+        one.go("publish")
+        one.page.wait_for_selector("#pub:enabled")
+        assert "Published" not in one.text("h1")
+
+
+def test_a_second_press_of_publish_again_asks_once(browser, office, studio):
+    office.plan("again")
+    with tab(browser, studio) as one:
+        at_publish(one, "again")
+        published(one)
+        asked = Held(one, "publish/prepare")
+        one.page.evaluate("""() => {
+            const all = [...document.querySelectorAll('button')];
+            const again = all.find(one => one.innerText.includes('Publish again'));
+            again.click();
+            again.click();
+        }""")
+        asked.wait().let_go()
+        one.page.wait_for_selector("dialog")
+        assert one.page.locator("dialog").count() == 1
+        assert one.sent.count("publish/prepare") == 2

@@ -1,5 +1,5 @@
 // Publish: the receipt, the typed confirmation, one charge however often it is pressed.
-import { post } from './api.js';
+import { latest, post } from './api.js';
 import { $, button, day, dialog, digits, eps, few, h, head, icon, link, min, note, number, panel, part, table, within, words } from './dom.js';
 import { attempt, designed, faults, go, histogramNames, loadSession, purse, redraw, S, save, setEpsilon } from './state.js';
 import { crumb, swatch } from './design.js';
@@ -7,22 +7,23 @@ import { makeReport } from './explore.js';
 import { foreseen } from './foresee.js';
 import { create } from './start.js';
 
-let asking = false, ready = null, done = null, fresh = false;
+let asking = null, ready = null, done = null, fresh = false;
 const isRunning = now => !['new', 'published', 'finishable', 'lost'].includes(now.state);
 const id = ({ path, publish_token, plan_digest }) => ({ path, publish_token, plan_digest });
-const prepare = again => attempt(async () => {
+const fits = now => now?.path === S.path && now.plan_digest === S.good?.plan_digest; // is about the plan that is shown
+const took = answer => { done = answer; S.published = fits(done); redraw(); };
+const preparing = latest(), prepare = again => attempt(async () => {
+  const mine = asking = preparing();
   ready = null;
-  asking = true;
   try {
     if (S.dirty && S.autosave) await save();
     if (S.dirty || !S.good || faults().length || !S.session.budget?.exists) return redraw();
-    ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again });
-  } finally { asking = false; }
-  done = ready.state === 'published' ? ready : null;
-  S.published = !!done;
+    ready = await post('publish/prepare', { path: S.path, plan_digest: S.good.plan_digest, again: !!again }, mine);
+  } finally { if (asking === mine) asking = null; }
+  if (!fits(ready)) return redraw(); // and what is shown is asked for
   if (ready.limit) S.session.budget = ready;
-  redraw();
-  if (isRunning(ready)) { await watch(ready, now => S.view !== 'publish' || (now && !isRunning(now))); if (S.view === 'publish') await prepare(); }
+  took(ready.state === 'published' ? ready : null);
+  if (isRunning(ready)) { await watch(ready, now => mine.aborted || (now && !isRunning(now))); if (!mine.aborted) await prepare(); }
 });
 // Says how far a publication is, until it ends; never publishes by itself.
 const watch = async (of, isOver) => {
@@ -32,23 +33,28 @@ const watch = async (of, isOver) => {
   }
 };
 // Spends what was prepared, once the words are typed; resolves with the answer to the question `path`, or null.
-export const charge = (r, what, path, about) => dialog(`Charge epsilon ${eps(r.charge)} to “${r.dataset}”?`, close => {
-  const yes = h('button.btn.spend', { type: 'submit', disabled: true }, what), no = button('Do not ' + what.toLowerCase(), () => close()), input = h('input', { id: 'cf', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== r.phrase; } });
-  yes.addEventListener('click', async () => {
-    if (yes.disabled) return;
-    yes.disabled = input.disabled = no.disabled = true;
-    let over = false;
-    watch(r, () => over);
-    const answer = await attempt(() => post(path, { ...about, ...id(r), confirm: input.value.trim() }));
-    over = true;
-    await attempt(loadSession);
-    close(answer);
+// Escape closes the dialog, and takes back nothing.
+export const charge = async (r, what, path, about) => {
+  let sent = null;
+  await dialog(`Charge epsilon ${eps(r.charge)} to “${r.dataset}”?`, close => {
+    const yes = h('button.btn.spend', { type: 'submit', disabled: true }, what), no = button('Do not ' + what.toLowerCase(), () => close()), input = h('input', { id: 'cf', autofocus: true, oninput: () => { yes.disabled = input.value.trim() !== r.phrase; } });
+    const send = async () => {
+      let over = false;
+      watch(r, () => over);
+      const answer = await attempt(() => post(path, { ...about, ...id(r), confirm: input.value.trim() }));
+      over = true;
+      await attempt(loadSession);
+      close();
+      return answer;
+    };
+    yes.addEventListener('click', () => { if (!sent) { yes.disabled = input.disabled = no.disabled = true; sent = send(); } });
+    return [words('confirm', { phrase: r.phrase, left: r.left_after !== null && words('afterwards', { left: eps(r.left_after), limit: eps(r.limit) }) }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
   });
-  return [words('confirm', { phrase: r.phrase, left: r.left_after !== null && words('afterwards', { left: eps(r.left_after), limit: eps(r.limit) }) }), input, h('p.small', { id: 'phase', role: 'status' }), h('div.row.end', no, yes)];
-});
+  return sent;
+};
 const confirm = async () => {
   const answer = await charge(ready, 'Publish', 'publish');
-  if (answer) { done = answer; fresh = !answer.again; S.published = true; redraw(); $('#main').focus(); } else if (S.trouble) { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
+  if (answer) { fresh = !answer.again; took(answer); $('#main').focus(); } else if (S.trouble) { const was = S.trouble; await prepare(); S.trouble = was; redraw(); }
 };
 const bar = () => {
   const p = purse();
@@ -57,7 +63,7 @@ const bar = () => {
   return [h('div.barbox', h('div.bar', { role: 'img', aria: `Spent ${p.spent}, this plan ${p.plan}, limit ${p.limit}` }, part('k-past', p.spent / all), part('k-plan', min(p.plan, p.left) / all), h(p.over ? 'i.over' : 'i.left')), p.over && h('span.limit', { css: { left: 100 * p.limit / all + '%' } })),
     h('div.legend', key('k-past', 'Spent', p.spent), !S.published && key('k-plan', 'This plan', p.plan), p.over ? key('k-bad', 'Beyond the limit', p.plan - p.left) : key('k-left', S.published ? 'Left' : 'Left afterwards', p.after), h('span', 'Limit ', h('b', p.limit)))];
 };
-const anew = () => link('Publish again as a new charge', async () => { done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) await confirm(); if (!done && ready?.allowed && !S.trouble) prepare(); });
+const anew = () => link('Publish again as a new charge', async () => { if (asking) return; done = null; fresh = false; S.published = false; await prepare(true); if (ready?.allowed) await confirm(); if (!done && ready?.allowed && !S.trouble) prepare(); });
 const named = (name, hint, right) => h('tr', h('td', h('span.row.name', swatch(name), h('span', h('b', name), h('br'), h('span.hint', hint)))), h('td.n', right));
 const published = () => {
   const { releases } = done.publication;
@@ -66,10 +72,11 @@ const published = () => {
       h('aside.stack', panel('', words('report', { make: button('Make the report', () => makeReport(releases.map(r => r.path)), 'pri'), explore: button('Explore first', () => go('explore', releases[0].path)) })), panel('', words('more', { again: anew() }))))];
 };
 export default {
-  async enter() { if (!fresh || S.dirty || !S.published) { fresh = false; done = null; if (!asking) await prepare(); } },
-  leave() { ready = null; },
+  async enter() { if (!fresh || S.dirty || !fits(done)) { fresh = false; done = null; if (!asking) await prepare(); } },
+  leave() { preparing(true); ready = asking = null; },
   view() {
-    if (done && S.published) return published();
+    if (S.published && fits(done)) return published();
+    if (!fits(ready)) ready = null;
     const names = histogramNames(), r = ready, top = head(crumb(), 'Publish ' + few(names.length, 'histogram'), words('lede-publish')), stuck = r && r.state !== 'new';
     if (!S.good || faults().length) return [top, note('plain', 'The plan is not complete yet: ', faults()[0]?.message, ' ', designed())];
     if (S.dirty) return [top, note('plain', words('unsaved', { save: link('Save and go on', async () => { if (await save()) prepare(); }) }))];
@@ -77,7 +84,7 @@ export default {
     if (!r && !asking && !S.trouble) prepare();
     if (!r) return [top, h('p.hint', words('checking'))];
     return [top, h('div.cols.side', h('div.stack',
-      stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { done = await post('publish/finish', id(r)); S.published = true; await loadSession(); redraw(); })), r.state === 'lost' && anew()),
+      stuck && note(isRunning(r) ? 'plain' : 'bad', h('span', { id: 'phase' }, r.words), ' ', r.state === 'finishable' && link('Finish it without a new charge', () => attempt(async () => { const answer = await post('publish/finish', id(r)); await loadSession(); took(answer); })), r.state === 'lost' && anew()),
       panel('The charge', table('.receipt', [...r.histograms.map(one => named(one.name, [one.file, foreseen(one.name).error && `; typical error ${within(foreseen(one.name).error)} records`], 'ε ' + eps(one.epsilon))), h('tr.tot', h('td', `${r.allowed ? 'Charged once to' : 'Would be charged to'} the dataset “${r.dataset}”`), h('td.n.c-plan', 'ε ' + eps(r.charge)))])),
       panel('', h('h2', `The budget of “${r.dataset}” in `, h('span.mono', r.ledger)), bar()),
       !r.allowed && note('bad', words('refused', { reason: r.reason, use: number(r.most) > 0 && [link(`Use ${eps(r.most)} instead`, () => setEpsilon(r.most).then(() => save()).then(() => prepare())), '. '] })),
