@@ -444,7 +444,8 @@ def test_the_receipt_is_that_of_the_plan_after_an_edit(browser, office, studio):
         saved(one, "0.25")
         one.go("foresee")
         one.page.fill("#eps", "0.7")  # which counts when nothing is typed for a while, or the field is left
-        one.page.click("text=Go to publish")
+        one.page.keyboard.press("Tab")
+        one.go("publish")
         one.page.wait_for_selector("text=Publish and charge ε 0.7")
         published(one, "charge 0.7")
         assert office.charges("edited") == [Fraction(7, 10)]

@@ -72,7 +72,7 @@ const begin = async () => {
   }
   if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan, true); else if (S.session.data) await newPlan(S.session.data); }
   on('hashchange', arrive);
-  on('focus', () => S.base && post('plan/open', { path: S.path }).then(now => { if (now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}));
+  on('focus', () => { const { base, path } = S; if (base) post('plan/open', { path }).then(now => { if (path === S.path && base === S.base && now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}); });
   let wide = innerWidth;
   const resized = timer();
   on('resize', () => { if (innerWidth !== wide) { wide = innerWidth; resized(show, 100); } });

@@ -105,7 +105,7 @@ const shares = () => {
   const paint = () => cells.forEach((cell, i) => { cell.style.flex = parts[i]; cell.firstChild.textContent = `${names[i]} ${parts[i]} %`; if (cell.children[1]) valued(cell.children[1], parts[i], `${names[i]} ${parts[i]} percent`); });
   bar.append(...cells);
   paint();
-  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' · ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }); change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
+  return [bar, h('p.hint', words('shares', { e: S.plan.epsilon }), link('Divide equally', () => change(even, 0)), ' · ', link('Divide for equal relative error', () => attempt(async () => { const { shares } = await post('plan/shares', { plan: S.plan, path: S.path, records: S.guess.records }), fit = keysOf(shares).join() === histogramNames().join(); if (fit) change(plan => { for (const name in shares) plan.histograms[name].share = shares[name]; }, 0); })))];
 };
 const aside = () => {
   const it = S.good, code = it && { toml: it.toml, cli: it.shell, py: it.python }[tab];

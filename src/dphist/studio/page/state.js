@@ -4,6 +4,7 @@ import { assign, keysOf, link, number, redraw, timer, whenChanged } from './dom.
 
 export const S = { columns: [], guess: { records: 10000, shape: 'smooth' } };
 const checks = timer(), saving = timer();
+let last = Promise.resolve(), edits = 0;
 const checking = latest();
 export { redraw, whenChanged };
 export const go = (view, rest) => { const to = '#' + view + (rest ? '=' + encodeURIComponent(rest) : ''); if (location.hash === to) dispatchEvent(new Event('hashchange')); else location.hash = to; };
@@ -38,13 +39,18 @@ const took = answer => {
   S.check = answer;
   S.published = answer.published;
   if (!faults().length) S.good = answer;
-  const names = histogramNames();
+  const names = keysOf((S.good || S.plan).histograms); // what is foreseen is the last plan that was complete
   if (!names.includes(S.hist)) S.hist = names[0] || null;
   keep();
 };
-const loadColumns = async () => { S.columns = S.plan.data ? await post('columns', { data: S.plan.data, table: S.plan.table, path: S.path }).then(a => a.columns || [], () => []) : []; redraw(); };
+const loadColumns = async () => {
+  const { plan, path } = S, { data, table } = plan, found = data ? await post('columns', { data, table, path }).then(a => a.columns || [], () => []) : [];
+  if (plan === S.plan) { S.columns = found; redraw(); }
+};
 export const openPlan = (path, isTold) => attempt(async () => {
+  if (S.autosave && S.dirty && !faults().length && !await save()) return null; // and it is said why
   const answer = await post('plan/open', { path });
+  checking(true);
   assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
@@ -64,28 +70,33 @@ export const restore = async () => { // after a reload, the draft of this tab
   if (!kept?.plan) return false;
   if (!kept.dirty && !await openPlan(kept.path)) return false;
   assign(S, kept.dirty ? kept : { autosave: kept.autosave, guess: kept.guess, hist: kept.hist });
-  if (kept.dirty) { await loadColumns(); await recheck(); }
+  if (kept.dirty) { await loadSession(); await loadColumns(); await recheck(); }
   return true;
 };
 const recheck = () => attempt(async () => {
   took(await post('plan/check', { plan: S.plan, path: S.path }, checking()));
-  saving(S.autosave && S.dirty && !faults().length && save, 700);
+  saving(() => S.autosave && S.dirty && !faults().length && save(), 700);
   redraw();
 });
 export const change = (edit, wait = 180) => {
   edit(S.plan);
+  edits++;
   S.dirty = true;
   S.published = false;
+  keep();
   if (!wait) redraw();
   return new Promise(done => checks(() => recheck().then(done), wait));
 };
-export const save = (path = S.path) => attempt(async () => {
-  saving();
+// One after the other, and of the plan that was shown when it was asked for.
+export const save = (path = S.path, { plan } = S) => last = last.then(() => attempt(async () => {
+  if (plan !== S.plan) return null;
+  const now = edits;
   S.autosave = false;
   const answer = await post('plan/save', { path, plan: S.plan, base_digest: path === S.path ? S.base : null });
-  assign(S, { path: answer.path, base: answer.file_digest, dirty: false, autosave: true, trouble: null });
-  took(answer);
+  if (plan !== S.plan) return true;
+  assign(S, { path: answer.path, base: answer.file_digest, dirty: now !== edits, autosave: true, trouble: null });
+  if (S.dirty) await recheck(); else took(answer); // what was typed meanwhile is saved next
   await loadSession();
   redraw();
   return true;
-});
+}));
