@@ -1,9 +1,10 @@
 """What is foreseen; and the whole path on real flights, from the first click to a download."""
 
+import json
 from fractions import Fraction
 
 import pytest
-from test_page_publish import Office, at_publish
+from test_page_publish import Held, Office, at_publish, opened
 
 from dphist.privacy.ledger import Ledger
 from dphist.release import load
@@ -238,3 +239,151 @@ def test_what_is_read_belongs_to_what_is_shown(browser, office, studio, monkeypa
         assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         one.go("publish")
         assert one.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_an_error_that_is_typed_counts_once_and_for_the_plan_it_was_typed_for(browser, office, studio):
+    office.plan("aimed")
+    office.plan("not-aimed", epsilon="0.9")
+    with tab(browser, studio) as one:
+        at_publish(one, "aimed").go("foresee")
+        error_of(one)
+        one.page.fill("#err", "20")
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector("#budget >> text=/ε 0.[^5]/")
+        one.page.fill("#eps", "3")
+        one.page.wait_for_selector("#budget >> text=ε 3")
+        one.page.wait_for_timeout(1000)  # longer than a typed error waits
+        assert one.page.input_value("#eps") == "3"
+        assert one.sent.count("target") == 1
+        target = Held(one, "target")
+        one.page.fill("#err", "30")
+        one.page.keyboard.press("Enter")
+        target.wait()
+        opened(one, "not-aimed")
+        target.let_go()
+        assert "ε 0.9" in one.text("#budget")
+        assert "Saved" in one.text(".crumb")
+
+
+def told(*, rough=None, final=None, warning=None):
+    """Return lines that foresee a histogram: a rough error, the final one and a warning."""
+    parts = [{"part": "error", "method": "identity", "error": rough, "final": False}] if rough else []
+    parts += [{"part": "error", "method": "identity", "error": final, "final": True}] if final else []
+    parts += [{"part": "warnings", "warnings": [{"message": warning}]}] if warning else []
+    return "".join(json.dumps(part) + "\n" for part in parts)
+
+
+def answering(one, answer):
+    """Answer what is asked of each histogram; None is left to the studio. Return what was asked."""
+    asked = []
+
+    def found(route):
+        question = route.request.post_data_json
+        made = answer(question["histogram"], question["plan"]["epsilon"])
+        asked.append(question["histogram"])
+        route.continue_() if made is None else route.fulfill(**made)
+
+    one.page.route("**/api/foresee", found)
+    return asked
+
+
+def test_a_refused_question_is_told_and_the_other_histograms_are_foreseen(browser, office, studio):
+    office.plan("refused")
+    busy = {"error": {"message": "Too much at once.", "charged": False}}
+    with tab(browser, studio) as one:
+        refuse = {"status": 503, "json": busy}
+        asked = answering(one, lambda name, epsilon: refuse if name == "kinds" else None)
+        at_publish(one, "refused").go("foresee")
+        error_of(one)
+        while "kinds" not in asked or one.running("foresee"):
+            one.page.wait_for_timeout(20)
+        assert one.page.locator(".note.bad").count() == 0  # it is not in view
+        one.page.click('[role=tab] >> text="kinds"')
+        one.page.wait_for_selector(".note.bad >> text=Too much at once. Nothing was charged.")
+        one.page.wait_for_selector("#numbers[aria-busy=false]")
+        assert "not known" in one.text("#numbers")
+        one.page.click('[role=tab] >> text="ages"')
+        assert error_of(one) > 0
+        assert one.page.locator(".note.bad").count() == 0
+
+
+def test_a_first_rough_error_is_not_told_as_if_it_were_final(browser, office, studio):
+    office.plan("rough")
+    with tab(browser, studio) as one:
+        lines = {"ages": told(rough=900, final=7), "kinds": told(rough=800)}
+        asked = answering(one, lambda name, epsilon: {"body": lines[name]})
+        at_publish(one, "rough").go("foresee")
+        assert error_of(one) == 7
+        while "kinds" not in asked or one.running("foresee"):
+            one.page.wait_for_timeout(20)
+        one.page.evaluate("() => new Promise(next => setTimeout(next, 50))")
+        assert "800" not in one.text("[role=tablist]")
+        one.go("publish")
+        one.page.wait_for_selector("#pub")
+        assert "ages.json; typical error ± 7 records" in one.text(".receipt")
+        assert "800" not in one.text(".receipt")
+
+
+def test_publishing_shows_errors_and_warnings_of_the_plan_as_it_is(browser, office, studio):
+    office.plan("warned")
+
+    def answer(name, epsilon):
+        warning = "Beware of ages." if name == "ages" and epsilon == "0.5" else None
+        return {"body": told(final=7, warning=warning)}
+
+    with tab(browser, studio) as one:
+        asked = answering(one, answer)
+        at_publish(one, "warned").go("foresee")
+        one.page.wait_for_selector("text=Beware of ages.")
+        one.page.click('[role=tab] >> text="kinds"')
+        error_of(one)
+        asked.clear()
+        one.page.fill("#eps", "0.6")
+        while set(asked) != {"ages", "kinds"} or one.running("foresee"):
+            one.page.wait_for_timeout(20)
+        one.page.click('text="Save"')
+        one.page.wait_for_selector('.crumb >> text="Saved"')
+        one.go("publish")
+        one.page.wait_for_selector("#pub")
+        assert one.text(".receipt").count("typical error ± 7 records") == 2
+        assert "Beware" not in one.text()
+
+
+def test_the_reading_of_a_range_is_of_the_histogram_in_view(browser, office, studio):
+    office.plan("read")
+    with tab(browser, studio) as one:
+        reading = Held(one, "foresee/range")
+        at_publish(one, "read").go("foresee")
+        error_of(one)
+        one.page.wait_for_selector("#oc svg")
+        reading.wait()
+        while one.running("foresee"):
+            one.page.wait_for_timeout(20)
+        next_one = Held(one, "foresee")
+        one.page.fill("#eps", "0.6")
+        next_one.wait()
+        one.page.click('[role=tab] >> text="kinds"')
+        reading.let_go()
+        assert one.text("#reads") == ""
+        next_one.let_go()
+        error_of(one)
+        one.page.wait_for_selector("#reads >> text=a, expected")
+
+
+def test_a_plan_that_is_not_complete_is_foreseen_as_it_last_was(browser, office, studio):
+    office.plan("halfway")
+    with tab(browser, studio) as one:
+        at_publish(one, "halfway").go("design")
+        one.page.click(".hrow >> text=kinds")
+        one.page.fill("textarea", "")
+        one.page.wait_for_selector("text=not complete yet")
+        one.page.click(".hrow >> text=ages")
+        one.page.click('text="Rename"')
+        one.page.fill("dialog input", "years")
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_selector(".hrow >> text=years")
+        one.page.wait_for_selector("text=last plan that was complete")
+        one.page.click("text=Foresee the error")
+        assert error_of(one) > 0
+        assert "ages" in one.text("[role=tablist]")
+        one.page.wait_for_selector("text=This is the last plan that was complete.")

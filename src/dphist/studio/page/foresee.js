@@ -1,5 +1,5 @@
 // Foresee: the error to live with, what it costs, and a dozen releases one might get. One request in flight.
-import { latest, post, stream } from './api.js';
+import { latest, post, Refusal, stream } from './api.js';
 import { between, crossing, errors, histogram, most, multiples, spanned, strip } from './charts.js';
 import { $, abs, button, choice, count, digits, entries, eps, few, floor, focused, h, head, item, keysOf, link, log, max, min, note, number, part, percent, rough, round, say, scroll, select, spoken, table, tell, timer, times, typing, within, words } from './dom.js';
 import { attempt, change, faults, go, keep, purse, redraw, S, setEpsilon } from './state.js';
@@ -8,20 +8,22 @@ import { releases } from './start.js';
 
 const TAB = Math.random().toString(36).slice(2);
 let late = false, sequence = 0, running = null, parts = {}, key = '', mode = 'overlay', ratio = false, range = null, reading = null, shown = 0, player, earlier = [], drawing = false, asTable = false, moveDot, tried = '';
-const asks = timer(), slow = timer();
+const asks = timer(), slow = timer(), due = timer(), asking = latest(), aiming = latest();
 const chosen = () => S.good.histograms[S.hist];
 const seen = {}; // of each histogram, its error and the question it answers
 const shape = ({ shape: name, values }) => name === 'drawn' ? { values } : name.startsWith('release:') ? { release: name.slice(8) } : { name };
 const body = histogram => ({ plan: S.good.plan, path: S.path, histogram, records: S.guess.records, shape: shape(S.guess) });
-const question = hist => JSON.stringify([S.good?.plan_digest, hist, S.guess, S.published]);
-// What was foreseen of a histogram of the plan as it is.
-export const foreseen = name => seen[name]?.of === question(name) ? seen[name] : {};
+const question = hist => JSON.stringify([S.good?.plan_digest, hist, S.guess, !!S.published]);
+// What was foreseen of a histogram of the plan as it is, once it is final.
+export const foreseen = name => seen[name]?.of === question(name) && seen[name].final ? seen[name] : {};
 const stop = () => { running?.abort(); running = null; asks(); slow(); };
+// Nothing that was typed or asked before is about what is shown next.
+const forget = () => { due(); aiming(true); asking(true); reading = null; };
 const ended = () => { stop(); parts.progress = parts.old = null; ranged(); redraw(); };
 
 // Asks for the histogram in view, then for the errors of the others.
 const run = (wait = 0) => {
-  const mine = question(S.hist), rest = keysOf(S.good?.histograms || {}).filter(n => seen[n]?.of !== question(n));
+  const mine = question(S.hist), rest = keysOf(S.good?.histograms || {}).filter(n => !foreseen(n).final);
   if (!S.good || !S.hist || S.view !== 'foresee' || (running && mine === key)) return;
   const next = mine !== key ? S.hist : rest.find(n => n !== S.hist);
   if (!next || (mine === key && tried === question(next))) return; // what is in view is asked whatever was tried
@@ -29,36 +31,36 @@ const run = (wait = 0) => {
   asks(() => attempt(async () => {
     const abort = running = new AbortController(), own = next === S.hist, old = parts, asked = tried = question(next);
     slow(() => { late = true; redraw(); }, 200);
-    if (own) { key = mine; parts = { old: { ...old.old, ...old }, curves: {} }; late = false; }
+    if (own) { key = mine; parts = { old: { ...old.old, ...old }, curves: {} }; late = false; reading = null; asking(true); }
+    const failed = ({ message }) => { seen[next] = { of: asked, final: true }; if (own && running === abort) parts.failed = message; };
     try {
       await stream('foresee', { ...body(next), sequence: ++sequence, tab: TAB }, abort.signal, part => {
-        if (part.part === 'error') seen[next] = { ...seen[next], of: asked, error: part.error };
+        if (part.part === 'error') seen[next] = { ...(seen[next]?.of === asked && seen[next]), of: asked, error: part.error, final: part.final };
         if (part.part === 'warnings') seen[next].warnings = part.warnings;
-        if (part.part === 'failed') { seen[next] = { of: asked }; if (own) parts.failed = part.error.message; }
-        if (!own) { if (part.part === 'error' || part.part === 'failed') { abort.abort(); redraw(); } return; }
+        if (part.part === 'failed') failed(part.error);
+        if (!own) { if (part.final || part.part === 'failed') { abort.abort(); redraw(); } return; }
         if (part.part === 'curve') parts.curves[part.method] = part.points.map(([e, v]) => [e / number(S.good.histograms[next].share), v]).filter(p => p[1] > 0);
         else parts[part.part] = part;
-        if (part.part === 'outcomes') range ||= [0.25, 0.33].map(at => floor(at * part.truth.length));
+        if (part.part === 'outcomes' && !(range?.[1] < part.truth.length)) range = [0.25, 0.33].map(at => floor(at * part.truth.length));
         if (part.part !== 'progress') redraw(); else progress();
       });
-    } catch (error) { if (error.name !== 'AbortError') throw error; if (own) return; }
+    } catch (error) { if (error instanceof Refusal) failed(error); else if (error.name !== 'AbortError') throw error; }
     if (running !== abort) return;
     if (own) { ended(); say(spoken(S.good.epsilon, parts.error?.error)); } else stop();
     run();
   }), wait);
 };
 // The interval of the brushed range.
-const asking = latest();
 const ranged = () => {
-  const signal = asking();
-  if (range && parts.error && !isGrid(parts.outcomes)) attempt(async () => { reading = await post('foresee/range', { ...body(S.hist), lo: range[0], hi: range[1] + 1 }, signal); reads(); });
+  const signal = asking(), of = range;
+  if (range && parts.error && !isGrid(parts.outcomes)) attempt(async () => { reading = { ...await post('foresee/range', { ...body(S.hist), lo: of[0], hi: of[1] + 1 }, signal), of }; reads(); });
 };
 const isGrid = o => o?.shape?.length > 1;
 const spot = () => ({ ...parts.old, ...parts });
 const axis = () => chosen().axes[0], named = i => axis().names?.[i] ?? String(i + 1);
 const reads = () => {
-  const [a, b] = range || [0, 0], r = reading, box = $('#reads');
-  if (box && r) box.replaceChildren(item(`${spanned(axis(), a, b)}, expected`, count(r.expected)), item('95 % interval of this range', within(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
+  const r = reading, box = $('#reads');
+  if (box && r) box.replaceChildren(item(`${spanned(axis(), ...r.of)}, expected`, count(r.expected)), item('95 % interval of this range', within(r.half)), item('relative', percent(r.relative)), h('span.hint.full', spot().widths?.joint?.[0] ? words('band', { n: count(axis().n) }) : words('band9')));
 };
 const progress = () => {
   const p = parts.progress, box = $('#slow');
@@ -73,25 +75,26 @@ const moveTo = (value, final) => {
   if (final) setEpsilon(String(e), 120);
 };
 const setError = value => attempt(async () => {
-  const answer = await post('target', { ...body(S.hist), error: value });
-  await setEpsilon(answer.epsilon);
+  const of = question(S.hist), { epsilon } = await post('target', { ...body(S.hist), error: value }, aiming());
+  if (of === question(S.hist)) await setEpsilon(epsilon); // and not of another plan by now
 });
 const typedError = text => { const v = text.replace(/[≈,\s]/g, ''); if (Number(v) > 0) setError(Number(v)); else if (/^[\d.]+%$/.test(v)) setError(v); };
-const later = (work, wait = 450) => { const due = timer(); return typing(v => due(() => work(v), wait)); };
+// What is typed counts after a while, or at once when the field is left.
+const later = (work, wait = 450) => ({ oninput: typing(v => due(() => work(v), wait)), onchange: typing(v => { due(); work(v); }) });
 
 const equation = () => {
   const { error: e, odds: o } = spot(), p = purse(), b = S.session.budget, what = { points: 'A bin', ranges: 'A range', prefixes: 'A sum from the start' }[chosen().workload] || 'An answer';
   const after = o?.after ?? 50;
   return h('section.panel' + (late && !parts.error ? '.busy' : ''), { aria: 'Error, epsilon and budget', id: 'numbers', 'aria-busy': String(question(S.hist) !== key || (!parts.error && !parts.failed)) },
     words('equation', {
-      what, hist: S.hist, unit: S.good.whom, own: eps(chosen().epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', onchange: typing(typedError), oninput: later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : 'being simulated',
-      eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, oninput: later(v => { if (v > 0) setEpsilon(v.trim()); }) }),
+      what, hist: S.hist, unit: S.good.whom, own: eps(chosen().epsilon), err: h('input', { id: 'err', k: 'err', inputmode: 'decimal', aria: 'Typical error in records', value: e ? rough(e.error) : '', ...later(typedError, 900) }), about: e ? `typical error${e.within ? `; 95 of 100 are within ± ${rough(e.within)}` : ''}${e.relative ? `; ${percent(e.relative)} of a typical answer` : ''}` : parts.failed ? 'not known' : 'being simulated',
+      eps: h('input', { id: 'eps', k: 'eps', inputmode: 'decimal', aria: 'Epsilon of the plan', value: S.plan.epsilon, ...later(v => { if (v > 0 && v.trim() !== S.plan.epsilon) { aiming(true); setEpsilon(v.trim()); } }) }),
       left: h('p.big' + (p?.over ? '.c-bad' : ''), p ? p.over ? 'nothing' : digits(p.after, 4) : '–', p && h('small', 'of ' + eps(b.limit))), later: p ? p.over ? `The ledger has ${eps(b.left)} left: this would be refused.` : 'for all later releases of the dataset ' + b.dataset : words('unmade'),
       dots: h('div.dots', { role: 'img', aria: `50 of 100 before, at most ${after} of 100 after` }, times(100, i => h('i' + (i < 50 ? '.a' : i < after ? '.b' : '')))), odds: o?.words,
       slider: h('input', { type: 'range', id: 'sl', k: 'sl', min: log(0.01), max: log(10), step: 0.01, aria: 'Epsilon of the plan', value: log(number(S.good.epsilon)), 'aria-valuetext': spoken(S.good.epsilon, e?.error), oninput: typing(v => moveTo(Math.exp(v), true)) }),
     }));
 };
-const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', oninput: later(text => { const v = +text.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = round(v); keep(); run(); } }) }), ' records, shaped like ',
+const guessing = () => h('p.small', 'Your guess: about ', h('input.f.w8', { k: 'records', aria: 'Number of records, a guess', 'aria-describedby': 'guess', value: count(S.guess.records), inputmode: 'numeric', ...later(text => { const v = +text.replace(/[,\s]/g, ''); if (v > 0 && v <= 9e15) { S.guess.records = round(v); keep(); run(); } }) }), ' records, shaped like ',
   select('.f', 'shape', 'Shape', [...S.session.shapes.map(x => [x.name]), ...earlier.map(r => ['release:' + r.path, r.release.title || r.path]), ...(S.guess.values ? [['drawn', 'drawn by hand']] : [])], S.guess.shape, v => { S.guess.shape = v; drawing = false; keep(); redraw(); }), ' ', spot().outcomes && !isGrid(spot().outcomes) && !chosen().groups && button(drawing ? 'Done drawing' : 'Draw it', draw, 'tiny'));
 const draw = () => {
   drawing = !drawing;
@@ -104,20 +107,20 @@ const anchors = () => h('div.row', times(9, i => { const v = S.guess.values, at 
 const titled = (...rest) => head(crumb(), 'How wrong will it be?', ...rest);
 export default {
   async enter() { earlier = await releases(); redraw(); },
-  leave() { stop(); asking(true); clearInterval(player); key = tried = ''; reading = null; },
+  leave() { stop(); forget(); clearInterval(player); key = tried = ''; parts = {}; },
   view() {
     if (!S.good) return [titled(words('incomplete'), button('Back to the design', () => go('design'), 'pri'))];
     if (question(S.hist) !== key) run(100); else run();
     const now = spot(), names = keysOf(S.good.histograms), own = now.error?.method, cross = parts.curves && crossing(parts.curves, own), w = now.widths?.lengths || [], longest = most(w.map(x => x.each || 0)), p = purse();
     return [titled(words('lede-foresee'), button('Go to publish →', () => go('publish'), 'pri')),
-      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', seen[n] && within(seen[n].error))]), S.hist, n => { if (n === S.hist) return; S.hist = n; range = reading = null; parts = {}; drawing = false; }, 'tabs'),
+      choice('Histogram', names.map(n => [n, swatch(n), n, h('span.mute', foreseen(n).error && within(foreseen(n).error))]), S.hist, n => { if (n === S.hist) return; S.hist = n; forget(); range = null; parts = {}; drawing = false; }, 'tabs'),
       faults().length > 0 && note('warn', faults()[0].message, ' ', words('last')), parts.failed && note('bad', parts.failed, ' Nothing was charged.'), equation(),
       words('foresee', {
         modes: choice('Show outcomes', [['overlay', 'Together'], ['multi', 'Side by side'], ['play', 'One by one']], mode, m => { mode = m; }), guess: guessing(),
         group: now.outcomes?.group && words('onegroup', now.outcomes), strip: !drawing && mode !== 'multi' && words('strip'), reads: drawing ? [words('draw', { n: count(S.guess.records) }), anchors()] : h('div.read', { id: 'reads' }), more: link(asTable ? 'Hide the table' : 'Show as table', () => { asTable = !asTable; redraw(); }),
         table: asTable && now.outcomes && scroll('Table of the guess', {}, table('', now.outcomes.truth.slice(0, 400).map((v, i) => h('tr', h('td', named(i)), h('td.n', count(v)), h('td.n', within(now.widths?.each?.[i])), h('td.n', count(now.outcomes.outcomes[0][i])))), ['Bin', '>Guess', '>95 % interval', '>One release'])),
         scales: choice('Scale', [[false, 'In records'], [true, 'Compared']], ratio, r => { ratio = r; }), hint: ratio ? `Error divided by that of ${own}. Below × 1 is better.` : words('inrecords'), advice: [now.advice?.words, ' ', now.advice?.ratio > 1.01 && link('Use ' + now.advice.method, () => change(plan => { plan.histograms[S.hist].method = now.advice.method; }, 0)), cross && ` Above epsilon ${digits(cross.at, 2)} (circle) ${cross.name} is better on this guess.`],
-        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === axis().n ? `all ${count(x.bins)} bins` : x.bins === 1 ? 'one bin' : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / longest)), h('td.n', within(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
+        widths: w.length ? table('.small', w.map(x => h('tr', h('td.nowrap', x.bins === 1 ? 'one bin' : x.bins === axis().n ? `all ${count(x.bins)} bins` : few(x.bins, 'neighbouring bin')), h('td.wide45', part('meter', x.each / longest)), h('td.n', within(x.each))))) : h('p.hint', now.widths?.note || (parts.end || parts.failed ? 'Not known for this plan.' : '')),
       }),
       h('section.gap.mt', { aria: 'Notes' }, p?.over && note('bad', words('toomuch', { e: eps(S.good.epsilon), left: eps(S.session.budget.left) })), (now.warnings?.warnings || []).map(one => note('warn', one.message, ' ', one.remedy && link(one.remedy.label, () => change(plan => { const at = plan.histograms[S.hist]; for (const [k, v] of entries(one.remedy.histogram)) if (v === null) delete at[k]; else at[k] = v; }, 0)))))];
   },

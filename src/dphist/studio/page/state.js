@@ -51,7 +51,7 @@ export const openPlan = (path, isTold) => attempt(async () => {
   if (S.autosave && S.dirty && !faults().length && !await save()) return null; // and it is said why
   const answer = await post('plan/open', { path });
   checking(true);
-  assign(S, { path: answer.path, plan: answer.plan, base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
+  assign(S, { path: answer.path, plan: structuredClone(answer.plan), base: answer.file_digest, dirty: false, autosave: false, good: null, trouble: null });
   took(answer);
   S.columns = [];
   if (!isTold) await loadSession(); // which told of the plan of the start
