@@ -13,7 +13,7 @@ PAGE, BUILT = STUDIO / "page", STUDIO / "static" / "app.js"
 FLAGS = ("--bundle", "--minify", "--format=esm", "--target=es2022", "--charset=utf8", "--log-level=warning")
 # Names of the page's own state, which no answer of the server and nothing that is kept has.
 OWN = (
-    "--mangle-props=^(session|trouble|good|gone|enter|leave|drawn|view|check|held|given|draws|curves"
+    "--mangle-props=^(session|trouble|good|gone|enter|leave|drawn|view|check|given|draws|curves"
     "|over|until|move|pick|old)$"
 )
 

@@ -1,5 +1,7 @@
 """What is typed, saved and opened while answers are under way: no edit is lost, or lands on another plan."""
 
+import math
+
 import pytest
 from test_page_publish import EPSILON, Held, Office, at_publish, opened, saved
 
@@ -125,3 +127,57 @@ def test_an_edit_is_kept_in_the_tab_before_it_is_checked(browser, office, studio
         one.page.wait_for_selector("#budget >> text=ε 0.44")
         assert one.page.input_value(EPSILON) == "0.44"
         assert "Changed, not saved" in one.text(".crumb")
+
+
+def middle(one, selector):
+    box = one.page.locator(selector).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_an_answer_that_comes_while_a_button_is_pressed_does_not_take_the_click_away(browser, office, studio):
+    office.plan("clicked")
+    with tab(browser, studio) as one:
+        at_publish(one, "clicked").go("design")
+        one.page.mouse.move(*middle(one, ".head .btn.pri"))
+        one.page.mouse.down()
+        one.page.evaluate("dispatchEvent(new Event('hashchange'))")  # which draws the page anew
+        one.page.mouse.up()
+        one.heading("How wrong will it be?")
+
+
+def test_the_slider_stays_under_the_pointer_while_answers_arrive(browser, office, studio):
+    office.plan("slow")
+    with tab(browser, studio) as one:
+        at_publish(one, "slow").go("foresee")
+        one.page.wait_for_selector("#sl")
+        x, y = middle(one, "#sl")
+        one.page.mouse.move(x, y)
+        one.page.mouse.down()
+        one.page.mouse.move(x - 60, y)
+        first = float(one.page.input_value("#sl"))
+        one.page.evaluate("dispatchEvent(new Event('hashchange'))")
+        one.page.mouse.move(x - 160, y)
+        last = float(one.page.input_value("#sl"))
+        assert last < first - 0.1
+        one.page.mouse.up()
+        one.page.wait_for_selector(f"#budget >> text=ε {math.exp(last):.2g}")
+
+
+def test_a_list_of_files_that_is_asked_for_twice_opens_once(browser, office, studio):
+    office.plan("listed")
+    with tab(browser, studio) as one:
+        at_publish(one, "listed")
+        files = Held(one, "files", many=2)
+        one.page.evaluate("""() => {
+            const all = [...document.querySelectorAll('.crumb button')];
+            const open = all.find(one => one.innerText === 'Open a plan');
+            open.click();
+            open.click();
+        }""")
+        files.wait().let_go()
+        one.page.wait_for_selector("dialog")
+        assert one.page.locator("dialog").count() == 1
+        one.page.keyboard.press("Escape")
+        one.page.wait_for_selector("dialog", state="hidden")
+        one.page.click("text=Open a plan")
+        one.page.wait_for_selector("dialog")

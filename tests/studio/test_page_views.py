@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from test_page_publish import Held
 
 import dphist
 from dphist.planning import plan_files
@@ -283,6 +284,63 @@ def test_two_releases_are_compared(browser, studio):
         one.page.click(".list >> text=people >> nth=0")
         one.page.click(".list >> text=ages.json")
         one.page.wait_for_selector("text=Change since")
+
+
+def test_what_a_range_holds_stands_beside_that_range(browser, studio):
+    with tab(browser, studio) as one:
+        one.enter().go("explore=people/ages.json")
+        one.page.wait_for_selector("#xread >> text=30 to 49")
+        first = one.text("#xread")
+        query = Held(one, "release/query")
+        one.page.focus("[aria-label='End of the selected range']")
+        one.page.keyboard.press("ArrowRight")
+        query.wait()
+        one.page.click("#theme")  # which draws the page anew
+        assert one.text("#xread") == first
+        query.let_go()
+        one.page.wait_for_selector("#xread >> text=30 to 50")
+        assert one.text("#xread") != first
+
+
+def test_a_release_that_comes_late_is_not_shown_for_the_one_that_was_opened(browser, studio):
+    with tab(browser, studio) as one:
+        one.enter()
+        opened = Held(one, "release/open")
+        one.page.evaluate("location.hash = '#explore=people/ages.json'")
+        opened.wait()
+        one.page.evaluate("location.hash = '#explore=people/kinds.json'")
+        one.heading("Records by kind")
+        opened.let_go()
+        assert "Records by kind" in one.text("h1")
+
+
+def test_a_report_that_is_asked_for_twice_is_made_once(browser, studio):
+    with tab(browser, studio) as one:
+        one.enter().go("explore=people/ages.json")
+        one.page.wait_for_selector("#xread .v")
+        report = Held(one, "report")
+        with one.page.expect_download():
+            one.page.evaluate("""() => {
+                const all = [...document.querySelectorAll('.btn')];
+                const make = all.find(one => one.innerText === 'Make the report');
+                make.click();
+                make.click();
+            }""")
+            report.wait().let_go()
+        assert one.sent.count("report") == 1
+        assert one.page.locator(".note.bad").count() == 0
+
+
+def test_a_comparison_is_stopped_before_its_answer_is_drawn_anew(browser, studio):
+    with tab(browser, studio) as one:
+        one.enter().go("explore=people/ages.json")
+        one.page.wait_for_selector("#xread .v")
+        one.page.click("text=Compare")
+        one.page.click(".list >> text=people >> nth=0")
+        one.page.click(".list >> text=ages.json")
+        one.page.wait_for_selector("text=Change since")
+        one.page.click("text=Stop comparing")
+        one.page.wait_for_selector("text=Change since", state="hidden")
 
 
 def test_labels_that_are_code_are_shown_and_never_run(browser, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 import { post, whenGone } from './api.js';
 import { $, $$, button, closer, dialog, digits, eps, h, link, min, note, on, part, swap, timer, words } from './dom.js';
 import { attempt, editing, go, loadSession, newPlan, openPlan, purse, restore, S, save, whenChanged } from './state.js';
-import { drag } from './charts.js';
 import design from './design.js';
 import foresee from './foresee.js';
 import publish from './publish.js';
@@ -32,8 +31,12 @@ const told = () => {
   if (t.code === 'changed' && S.path) return note('bad', words('changed', { path: S.path, load: link('Load it', () => openPlan(S.path).then(arrive)), keep: link('Keep mine as a copy', () => save(S.path.replace(/\.toml$/, '-copy.toml'))) }));
   return note('bad', h('b', t.message), ' ', t.suggestion, words('charged-' + t.charged), link('Try again', () => { S.trouble = null; arrive(); }), ' ', link('Close', () => { S.trouble = null; show(); }));
 };
+// What is pressed is not replaced before it is released and its click was heard.
+let pressed = false, waiting = false;
+const released = event => { if (pressed && !event.buttons) { pressed = false; setTimeout(() => waiting && show()); } };
 const show = () => {
-  if (drag.held) { drag.after = show; return; }
+  waiting = pressed;
+  if (pressed) return;
   const bad = told();
   const left = (S.session.unfinished || []).filter(one => S.view !== 'publish' || one.path !== S.path);
   swap($('#main'), () => VIEWS[S.view].drawn?.(), bad && h('div.top18', bad), left.map(one => h('div.top18', note('warn', one.words, ' ', link('Open ' + one.path, async () => { if (await openPlan(one.path)) go('publish'); })))), VIEWS[S.view].view());
@@ -71,6 +74,8 @@ const begin = async () => {
     return $('#main').replaceChildren(note('bad', words('closed', { what: error.status === 401 ? words('entrance') : error.message })));
   }
   if (editing() && !await restore()) { if (S.session.plan) await openPlan(S.session.plan, true); else if (S.session.data) await newPlan(S.session.data); }
+  on('pointerdown', event => { pressed = !event.target.closest('select'); }, true);
+  on('pointerup pointercancel pointermove blur', released); // a move without a button: it was released where nothing tells, as on a scroll bar
   on('hashchange', arrive);
   on('focus', () => { const { base, path } = S; if (base) post('plan/open', { path }).then(now => { if (path === S.path && base === S.base && now.file_digest !== S.base && now.plan_digest !== S.good?.plan_digest) { S.trouble = { code: 'changed' }; show(); } }, () => {}); });
   let wide = innerWidth;

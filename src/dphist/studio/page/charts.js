@@ -32,7 +32,7 @@ const band = (low, high, x, y, room, cls = 'band') => curve(join([...corners(hig
 const drawn = (values, x, y, room, all) => curve(lines(values, x, y, room), all.length > 1 ? 'draw faint' : 'draw');
 
 const nice = (span, parts) => { const raw = span / parts || 1, p = 10 ** floor(Math.log10(raw)), f = raw / p; return (f > 5 ? 10 : f > 2 ? 5 : f > 1 ? 2 : 1) * p; };
-const short = v => abs(v) >= 1e6 || (v && abs(v) < 1e-3) ? v.toExponential(0).replace('e+', 'e') : (digits(v, 6)).toLocaleString('en').replace('-', '−');
+const short = v => abs(v) >= 1e6 || (v && abs(v) < 1e-3) ? digits(v, 4).toExponential().replace('e+', 'e') : (digits(v, 6)).toLocaleString('en').replace('-', '−');
 const isLog = e => e[0] > 0 && e.length > 3 && abs(e[1] / e[0] / (e.at(-1) / e.at(-2)) - 1) < 1e-6;
 // Where the marks of an axis stand, in bins from the left, and what is written there.
 const ticks = (axis, width) => {
@@ -54,15 +54,14 @@ const across = (svg, x, axis, width, height, m) => {
   for (const [at, name] of ticks(axis, width - m.l - m.r)) svg.append(rule(x(at), x(at), height - m.b, height - m.b + 4, 'l2'), text(x(at), height - m.b + 18, name));
   svg.append(text(width - m.r, height - 2, axis.name || '', 'end'));
 };
-const upwards = (svg, y, lo, top, width, m, show = count) => {
+const upwards = (svg, y, lo, top, width, m, show = short) => {
   const step = nice(top - lo, 4);
   for (let v = ceil(lo / step) * step; v <= top; v += step) { const zero = abs(v) < step / 1e6; svg.append(rule(m.l, width - m.r, y(v), y(v), zero ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, show(zero ? 0 : v), 'end')); }
 };
 export const ARROWS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 export const drag = (node, move, end) => node.addEventListener('pointerdown', start => {
   start.preventDefault();
-  const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); drag.held = false; end?.(); drag.after?.(); drag.after = null; };
-  drag.held = true; // until then nothing is drawn anew under the pointer
+  const stop = new AbortController(), go = e => move(e, start), done = () => { stop.abort(); end?.(); };
   on('pointermove', go, stop);
   on('pointerup pointercancel', done, stop);
   go(start);
@@ -187,7 +186,7 @@ export const errors = (box, o) => {
   const y0 = least(ys) / 1.15, y1 = most(ys) * 1.15, x = e => m.l + (width - m.l - m.r) * log(e / e0) / log(e1 / e0), y = v => height - m.b - (height - m.t - m.b) * log(clamp(v, y0, y1) / y0) / log(y1 / y0);
   if (o.left < e1) { const from = x(max(o.left, e0)), wide = x(e1) - from; svg.append(area(from, m.t, wide, height - m.t - m.b, 'beyond'), text(width - m.r, m.t - 6, wide > 110 ? 'more than is left' : 'refused', 'end', 'tbad')); }
   const tens = by => times(14, p => by.map(f => f * 10 ** (p - 4))).flat(), inY = v => v >= y0 && v <= y1, wide = tens([1]).filter(inY).length > 3;
-  for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : v < 1 ? digits(v, 1) : count(v), 'end'));
+  for (const v of tens(o.ratio ? [1, 1.25, 1.5, 2, 3, 5, 7.5] : wide ? [1] : [1, 2, 5]).filter(inY)) svg.append(rule(m.l, width - m.r, y(v), y(v), o.ratio && v === 1 ? 'l2' : 'lg'), text(m.l - 8, y(v) + 4, o.ratio ? '×' + v : short(v), 'end'));
   for (const e of tens([1, 2, 5]).map(v => digits(v, 1)).filter(inside)) svg.append(rule(x(e), x(e), height - m.b, height - m.b + 4, 'l2'), text(x(e), height - m.b + 18, e));
   svg.append(text(width - m.r, height - 3, 'epsilon of the plan', 'end'));
   const labels = paths.map(([name, points], k) => {

@@ -5,6 +5,8 @@ export const $ = (selector, root = document) => root.querySelector(selector);
 // What happens anywhere on the page; and one thing to do after a while, in whose place comes the next, or nothing.
 export const on = (names, work, how) => { for (const name of names.split(' ')) addEventListener(name, work, how); };
 export const timer = () => { let id; return (work, wait) => { clearTimeout(id); id = work && setTimeout(work, wait); }; };
+// Work that is not begun again while it is under way.
+export const once = work => { let busy; return async (...about) => { if (busy) return; busy = true; try { return await work(...about); } finally { busy = false; } }; };
 export const times = (n, make) => Array.from({ length: n }, (_, i) => make(i));
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 

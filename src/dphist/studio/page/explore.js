@@ -1,15 +1,15 @@
 // Explore: a release with its table. Questions cost nothing.
 import { download, latest, post } from './api.js';
 import { cells, histogram, most, multiples, spanned, spark } from './charts.js';
-import { $, $$, above, attributes, button, ceil, choice, count, day, digits, eps, floor, h, head, item, link, max, note, panel, percent, rough, say, scroll, table, tell, toast, typing, words } from './dom.js';
+import { $, $$, above, attributes, button, ceil, choice, count, day, digits, eps, floor, h, head, item, link, max, note, once, panel, percent, rough, say, scroll, table, tell, toast, typing, words } from './dom.js';
 import { attempt, designed, editing, go, redraw, S } from './state.js';
 import { pickRelease, releases } from './start.js';
 
-let it = null, loading = false, group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, more = 200, seek = '', printed = false;
+let it = null, loading = '', group = null, range = [0, 0], second = [0, 0], joint = true, other = null, answer = null, more = 200, seek = '', printed = false;
 // In the folder and as a download; a reader gets the download alone.
-export const makeReport = paths => attempt(async () => { let [path] = paths; if (editing()) { ({ path } = await post('report', { paths })); toast('Saved as ' + path); } await download('release/export', { path, format: 'html' }, 'report.html'); });
-const load = (path, which = null) => attempt(async () => {
-  it = await post('release/open', { path, group: which });
+export const makeReport = once(paths => attempt(async () => { let [path] = paths; if (editing()) { ({ path } = await post('report', { paths })); toast('Saved as ' + path); } await download('release/export', { path, format: 'html' }, 'report.html'); }));
+const opening = latest(), load = (path, which = null) => attempt(async () => {
+  it = await post('release/open', { path, group: which }, opening());
   group = which;
   const n = it.axes[0].n;
   second = [0, (it.axes[1]?.n ?? 1) - 1];
@@ -22,7 +22,7 @@ const load = (path, which = null) => attempt(async () => {
 });
 const asking = latest(), query = () => attempt(async () => {
   const [a, b] = range, [c, d] = second;
-  answer = await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking());
+  answer = { ...await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking()), of: [[a, b], [c, d]] };
   reads();
 });
 // The intervals that are shown, and whether those that hold all at once are known.
@@ -32,9 +32,9 @@ const lowest = () => it.groups?.levels.at(-1), pick = i => load(it.path, [lowest
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
 const span = r => r.low === null || r.low === undefined ? 'not known' : `${count(floor(r.low))} to ${count(ceil(r.high))}`;
 const reads = () => {
-  const box = $('#xread'), r = answer?.ranges?.[0], c = answer?.compare?.change?.[0];
+  const box = $('#xread'), r = answer?.ranges?.[0], c = other && answer?.compare?.change?.[0];
   if (!box || !r) return;
-  const where = spanned(it.axes[0], ...range) + (it.axes[1] ? ', ' + spanned(it.axes[1], ...second) : '');
+  const where = it.axes.map((axis, k) => spanned(axis, ...answer.of[k])).join(', ');
   box.replaceChildren(item(where, count(r.value)), item('95 % interval, ' + (answer.joint ? 'all ranges at once' : it.most ? 'most ranges' : 'this range alone'), span(r)), it.total?.value > 0 && item('of all records', percent(r.value / it.total.value)), ...answer.quantiles.map((q, i) => item(['A quarter is', 'Half is', 'Three quarters are'][i] + ' below', q.spelled?.[0] || (q.value === null ? 'not known' : String(digits(q.value, 3)).replace('-', '−')))), ...(c ? [item('Change since ' + (other.title || other.path), (c.value > 0 ? '+' : '') + count(c.value) + (c.low === null ? '' : ' ± ' + rough((c.high - c.low) / 2)))] : []),
     h('div.hint.full', answer.joint ? words('joint') : words('alone'), answer.note && h('details', h('summary', 'How this interval is made'), answer.note)));
   say(`${where}: ${count(r.value)}, interval ${span(r)}`);
@@ -64,7 +64,7 @@ const FREE = 'Questions to a release cost nothing.';
 export default {
   async enter(path) {
     if (!path && !it) path = (await releases())[0]?.path;
-    if (path && it?.path !== path) { it = S.trouble = null; loading = true; redraw(); await load(path); loading = false; if (!it) redraw(); } else if (it) query();
+    if (path && it?.path !== path) { it = S.trouble = null; loading = path; redraw(); await load(path); if (loading === path) { loading = ''; if (!it) redraw(); } } else if (it) query();
   },
   view() {
     if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && designed())];

@@ -1,15 +1,16 @@
 // Where to begin, the folder of releases, the ledger; and the dialogs that choose a file.
 import { post } from './api.js';
 import { spark, spending } from './charts.js';
-import { $, $$, above, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, panel, part, scroll, table, tell, toast, words } from './dom.js';
+import { $, $$, above, ask, button, closer, count, day, dialog, digits, eps, few, h, head, link, max, min, note, number, once, panel, part, scroll, table, tell, toast, words } from './dom.js';
 import { attempt, go, loadSession, named, openPlan, purse, redraw, S, setData } from './state.js';
 
-const choose = (title, kinds, under = '') => attempt(async () => {
+const look = (title, kinds, under = '') => attempt(async () => {
   const found = (await post('files', { under })).files, name = path => path.replace(/^.*\//, '');
   const picked = await dialog(title, close => [h('p.hint', 'In ' + (under || S.session.folder)), h('ul.list', under && h('li', h('button', { onclick: () => close({ path: under.replace(/\/?[^/]*$/, ''), kind: 'folder' }) }, '..')),
     found.filter(f => kinds.includes(f.kind) || f.kind === 'folder').map(f => h('li', h('button', { onclick: () => close(f) }, h('span.mono', name(f.path)), h('span.mute', f.release ? `${f.release.title}, ε ${eps(f.release.epsilon)}` : f.kind))))), closer('Cancel', close)], true);
-  return picked?.kind === 'folder' ? choose(title, kinds, picked.path) : picked?.path || null;
+  return picked?.kind === 'folder' ? look(title, kinds, picked.path) : picked?.path || null;
 });
+const choose = once(look);
 export const pickPlan = async () => { const path = await choose('Open a plan', ['plan']); if (path && await openPlan(path)) go('design'); };
 export const pickRelease = async only => { const path = await choose('Open a release', ['release']); if (path && only !== true) go('explore', path); return path; };
 export const pickData = async () => {
@@ -26,12 +27,12 @@ export const releases = async () => {
   const folders = S.path ? [S.path.replace(/\.toml$/, ''), ''] : [''], found = await Promise.all(folders.map(under => post('files', { under }).then(a => a.files, () => [])));
   return found.flatMap(list => list.filter(f => f.kind === 'release').sort((a, b) => String(b.release.created).localeCompare(String(a.release.created))));
 };
-const demo = () => attempt(async () => {
+const demo = once(() => attempt(async () => {
   toast(tell('unpacking'));
   const { plan } = await post('demo/open');
   S.guess = { records: 336776, shape: 'smooth' };
   if (await openPlan(plan)) go('design');
-});
+}));
 export const start = {
   view: () => h('div.start', words('start')),
   drawn() {
