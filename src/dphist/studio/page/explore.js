@@ -22,11 +22,12 @@ const opening = latest(), load = (path, which = null) => attempt(async () => {
 });
 const asking = latest(), query = () => attempt(async () => {
   const [a, b] = range, [c, d] = second;
-  answer = { ...await post('release/query', { path: it.path, group, ranges: [it.kind === 'grid' ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: it.kind === 'grid' || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking()), of: [[a, b], [c, d]] };
+  answer = { ...await post('release/query', { path: it.path, group, ranges: [isGrid() ? [a, b + 1, c, d + 1] : [a, b + 1]], quantiles: isGrid() || it.axes[0].kind === 'categories' ? [] : [0.25, 0.5, 0.75], joint, compare: other?.path || null }, asking()), of: [[a, b], [c, d]] };
   reads();
 });
 // The intervals that are shown, and whether those that hold all at once are known.
 const ends = () => joint ? it.joint : it.each, isJoint = () => it.joint?.low?.some(v => v !== null);
+const isGrid = () => it.kind === 'grid';
 // The lowest groups, and how one of them is opened.
 const lowest = () => it.groups?.levels.at(-1), pick = i => load(it.path, [lowest().name, ...[lowest().labels[i]].flat()]);
 const named = (i, axis = it.axes[0]) => axis.names?.[i] ?? String(i + 1);
@@ -68,8 +69,8 @@ export default {
   },
   view() {
     if (!it) return [head(null, 'What does it say?', FREE, button('Open a release', pickRelease)), loading ? h('p.hint', 'Opening the release.') : !S.trouble && note('plain', 'Nothing published yet. ', editing() && designed())];
-    const grid = it.kind === 'grid', e = ends(), half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), p = it.publication;
-    return [head(above(it.path, h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => !editing() ? go('folder') : pickRelease())), it.title, `${it.protects} ${FREE}`,
+    const grid = isGrid(), e = ends(), half = e && most(e.high.map((v, i) => v - e.low[i])) / 2, isThin = half * 100 < most(it.values), p = it.publication;
+    return [head(above(it.path, h('span', 'published ' + day(it.created)), it.simulated && h('b', 'SIMULATED'), link('Open another release', () => editing() ? pickRelease() : go('folder'))), it.title, `${it.protects} ${FREE}`,
       button(other ? 'Stop comparing' : 'Compare', async () => { if (other) other = null; else { const path = await pickRelease(true); if (path) { const two = await attempt(() => post('release/open', { path })); if (two && two.values.length !== it.values.length) toast(tell('samebins')); else other = two; } } redraw(); query(); }), button('Make the report', () => makeReport([it.path]), 'pri')),
     panel('', h('div.chead', h('h2', 'Records by ' + it.axes.map(a => a.name).join(' and ')), choice('Picture', [[false, 'To ask'], [true, 'As printed']], printed, v => { printed = v; }), isJoint() && choice('Interval', [[true, 'All at once'], [false, 'Each alone']], joint, v => { joint = v; query(); })),
       h('div.legend', h('span', h('i.k-est'), grid && !printed ? `Estimate, at most ${count(most(it.values))}` : 'Estimate'), it.each && h('span', h('i.k-band'), `95 % interval for ${joint ? 'all bins at once' : it.most ? 'most bins' : 'each bin on its own'}${grid || isThin ? `: at most ± ${rough(half)}` : ''}`), other && h('span', h('i.k-other'), (other.title || other.path) + ' (dashed)')), h(printed ? 'div.vega' : 'div.chart', { id: 'xc' }),
@@ -84,7 +85,7 @@ export default {
     if (!it) return;
     const box = $('#xc'), e = ends();
     if (printed) attempt(() => picture(box));
-    else if (it.kind === 'grid') cells(box, { values: it.values, axes: it.axes, rect: [0, 1].map(k => [range[k], second[k]]), names: cell => it.axes.map((a, k) => `${a.name} ${named(cell[k], a)}`).join(', '), end: ([p, q]) => { range = [p[0], q[0]]; second = [p[1], q[1]]; redraw(); query(); } });
+    else if (isGrid()) cells(box, { values: it.values, axes: it.axes, rect: [0, 1].map(k => [range[k], second[k]]), names: cell => it.axes.map((a, k) => `${a.name} ${named(cell[k], a)}`).join(', '), end: ([p, q]) => { range = [p[0], q[0]]; second = [p[1], q[1]]; redraw(); query(); } });
     else histogram(box, { values: it.values, band: e && e.low.every(v => v !== null) ? [e.low, e.high] : null, other: other?.values, axis: it.axes[0], range, names: named, height: 340, label: `Estimated records by ${it.axes[0].name} with a 95 % band`, move: r => { range = r; }, end: () => { const top = $('#tab'); top.replaceChildren(rows()); shown(); query(); } });
     shown();
     const level = lowest();

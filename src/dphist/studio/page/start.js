@@ -48,6 +48,7 @@ export const folder = {
     panel('', listed?.length ? table('', listed.map(({ path, release: r, line }) => h('tr', h('td', link(r.title || path, () => go('explore', path))), h('td.hide-s', line && spark(line)), h('td.n.hide-s', count(r.bins)), h('td.n', eps(r.epsilon)), h('td.n.mute', day(r.created)))), ['Release', '>~Shape', '>~Bins', '>Epsilon', '>Published']) : h('p', words(listed ? 'norelease' : 'reading')))],
 };
 let book = null, chosen = null;
+const current = () => book?.datasets.find(d => d.dataset === chosen);
 export const create = async () => { const limit = await ask('Limit of the new ledger, such as 4', '', 'Create'); if (limit) { const made = await attempt(() => post('ledger/create', { ...named(), limit, dataset: S.plan?.dataset || S.session.dataset })); if (made) { book = made; await loadSession(); } redraw(); } };
 export const ledger = {
   enter: async () => { book = await post('ledger', named()); const names = book.datasets.map(d => d.dataset); chosen = [chosen, S.plan?.dataset, names[0]].find(name => names.includes(name)); redraw(); },
@@ -55,7 +56,7 @@ export const ledger = {
     const top = [above(S.session.ledger || 'no ledger', book?.exists && h('span', few(book.datasets.length, 'dataset') + ', opened for reading')), 'Where the budget went', words('lede-ledger')];
     if (!book) return head(...top);
     if (!book.exists || !book.datasets.length) return [head(...top), note('plain', words('noledger', { create: !book.exists && link('Create a ledger with a limit', create) }))];
-    const one = book.datasets.find(d => d.dataset === chosen), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset;
+    const one = current(), p = purse(), mine = d => p?.plan > 0 && d.dataset === S.session.budget.dataset;
     return [head(...top), panel('What is left', h('div.gap', book.datasets.map(d => {
       const limit = d.limit === null ? null : number(d.limit), spent = number(d.spent), left = limit - spent, low = limit !== null && left <= 0.1 * limit;
       return h('div', h('div.row.split', book.datasets.length > 1 ? link(d.dataset, () => { chosen = d.dataset; redraw(); }) : h('b', d.dataset), h('span.small' + (low ? '.c-warn' : '.mute'), limit === null ? `${eps(d.spent)} spent, no limit` : `${eps(d.left)} left of ${eps(d.limit)}${mine(d) ? `; ${digits(max(0, p.after), 4)} after this plan` : ''}${low ? '. Nearly used up.' : ''}`)),
@@ -64,7 +65,7 @@ export const ledger = {
       number(one.spent) > 0 && h('p.hint.mt', words('worst', { dataset: one.dataset, after: one.after }))];
   },
   drawn() {
-    const one = book?.datasets.find(d => d.dataset === chosen), box = $('#lc');
+    const one = current(), box = $('#lc');
     if (!box || !one) return;
     const at = x => new Date(x.when).getTime(), charges = one.entries.filter(x => x.kind === 'charge').map(x => [at(x), number(x.spent_after)]), limits = one.entries.filter(x => x.kind === 'limit' && x.epsilon !== null).map(x => [at(x), number(x.epsilon)]), p = purse();
     if (!limits.length && one.limit !== null) limits.push([charges[0]?.[0] ?? Date.now(), number(one.limit)]);
