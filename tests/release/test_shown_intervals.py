@@ -31,7 +31,7 @@ def fractional():
     """Return a release whose intervals end at no whole numbers."""
     counts = np.random.default_rng(5).integers(20, 900, 12)
     labels = [f"label {i}" for i in range(12)]
-    release = dphist.from_counts(counts, bins=labels, epsilon=1, method="hb", workload="ranges")
+    release = dphist.from_counts(counts, bins=labels, epsilon=1, method="geometric-tree", workload="ranges")
     low, high = release.presentable_intervals()
     assert (low != np.round(low)).any() and (high != np.round(high)).any()
     return release, low, high
