@@ -193,3 +193,13 @@ def test_bins_that_are_left_are_not_negative_and_rows_are_judged_each_by_itself(
     bar = math.log(2) + 4
     made = left_where_far(np.array([bar + 1.01, bar + 0.99]), np.ones(2), 1.0)
     assert made.tolist() == [bar + 1.01, 1.0], "farther than log n and 4 scales"
+
+
+@pytest.mark.parametrize("edge", [-20.0, -25.0, -60.0])
+def test_a_bin_below_0_beside_a_much_lower_one_has_an_evidence_too(edge):
+    """Noise may leave such a bin high above its only neighbour, and it is no likelier a spike for that."""
+    y = np.concatenate((np.zeros(38), [edge - 60.0, edge]))
+    high = np.arange(40) == 39
+    found = apart.evidence_without(y, 10.0, high)
+    assert math.isfinite(found)
+    assert apart.standing_apart(y, 10.0).tolist() in (high.tolist(), [False] * 40)

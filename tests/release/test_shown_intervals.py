@@ -99,7 +99,7 @@ def test_an_interval_of_0_to_0_is_explained_where_it_is_shown(capsys, method, po
 
 
 def test_the_shell_explains_an_answer_of_0_to_0(tmp_path):
-    release = empty()
+    release = next(made for made in iter(empty, None) if made.sum(0, 200).high >= 1)  # as nearly all are
     low, high = release.presentable_intervals()
     at = int(np.flatnonzero((low == 0) & (high == 0))[0])
     release.save(tmp_path / "r.json")

@@ -54,7 +54,8 @@ def evidence_without(noisy: Floats, scale: float, high: NDArray[np.bool_]) -> fl
     """Return the log evidence for bins that are set aside, over that for all bins together."""
     n, many = noisy.size, int(high.sum())
     likely = (many + 0.5) / (n + 1)
-    of_high = many * math.log(likely) - float(np.log(2.0 * (noisy[high] / scale + 2.0)).sum())
+    above = np.maximum(noisy[high], 0.0)  # beside a much lower bin one may be high, and below 0 itself
+    of_high = many * math.log(likely) - float(np.log(2.0 * (above / scale + 2.0)).sum())
     of_others = (n - many) * math.log1p(-likely) + log_evidence(noisy[~high], scale, shifts=_TREES)
     return of_high + of_others - log_evidence(noisy, scale, shifts=_TREES)
 
