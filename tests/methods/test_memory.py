@@ -279,6 +279,8 @@ def test_averages_of_a_grid_take_what_is_foreseen_or_what_is_too_little_to_check
     [
         ("average", "points", (2, 4096), memory._RECTANGLES),
         ("average", "points", (90, 92), memory._SQUARES),
+        ("average", "points", (362, 362), memory._SQUARES),
+        ("average", "points", (363, 363), memory._OTHER),  # nothing is moved to estimate the error
         ("average", "points", (4096,), memory._OTHER),
         ("average", "points", (1, 4096), memory._OTHER),
         ("dawa3", "rectangles", (8, 8), memory._RECTANGLES),  # does not ask how many cells hold records

@@ -24,7 +24,10 @@ from dphist.steps.partition import Singletons
 # Bytes for each bin: of methods that measure every bin alone, of those that group bins, and of the others.
 _ALONE, _GROUPED, _OTHER = 64, 256, 384
 _RECTANGLES = 2560  # bytes for each cell of a grid that is averaged over rectangles, with a prior
-_SQUARES = 1088  # the same of a larger grid, over quadtrees
+_SQUARES, _MOVED = (
+    1088,
+    1 << 17,
+)  # the same over quadtrees, of up to so many cells, which are moved to judge it
 _PYRAMIDS = 3  # cells of a grid that pyramids may measure, for a byte more for each cell
 _SMALL = 1 << 24  # requests below this number of bytes are not checked
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -80,7 +83,7 @@ def bytes_needed(pipeline: Pipeline, domain: Domain) -> int:
     if isinstance(pipeline, SparsePipeline):
         return 0
     averaged = _OTHER
-    if len(domain.axes) == 2 and min(domain.shape) > 1:
+    if len(domain.axes) == 2 and min(domain.shape) > 1 and domain.n <= _MOVED:
         averaged = _RECTANGLES if domain.n <= MOST_IN_RECTANGLES else _SQUARES
     if isinstance(pipeline.estimate, AveragedTree) and pipeline.estimate.asks and domain.n <= MOST_CELLS:
         return domain.n * max(_OTHER + domain.n // _PYRAMIDS, averaged)
