@@ -135,6 +135,17 @@ class Tab:
         self.page.wait_for_selector("html[data-ready]")
         return self
 
+    def press_twice(self, text):
+        """Click a button twice before anything that the first click does is drawn."""
+        self.page.evaluate(
+            """text => {
+                const one = [...document.querySelectorAll('button')].find(one => one.innerText === text);
+                one.click();
+                one.click();
+            }""",
+            text,
+        )
+
     def go(self, view):
         """Go to a view by its address."""
         self.page.evaluate(f"location.hash = '#{view}'")

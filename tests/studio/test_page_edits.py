@@ -45,12 +45,7 @@ def test_a_second_press_of_save_is_no_other_program(browser, office, studio):
         at_publish(one, "pressed").go("design")
         one.page.fill(EPSILON, "0.25")
         one.page.wait_for_selector("#budget >> text=ε 0.25")
-        one.page.evaluate("""() => {
-            const all = [...document.querySelectorAll('.crumb button')];
-            const save = all.find(one => one.innerText === 'Save');
-            save.click();
-            save.click();
-        }""")
+        one.press_twice("Save")
         one.page.wait_for_selector('.crumb >> text="Saved"')
         while one.running("plan/save") or one.running("session"):
             one.page.wait_for_timeout(20)
@@ -168,12 +163,7 @@ def test_a_list_of_files_that_is_asked_for_twice_opens_once(browser, office, stu
     with tab(browser, studio) as one:
         at_publish(one, "listed")
         files = Held(one, "files", many=2)
-        one.page.evaluate("""() => {
-            const all = [...document.querySelectorAll('.crumb button')];
-            const open = all.find(one => one.innerText === 'Open a plan');
-            open.click();
-            open.click();
-        }""")
+        one.press_twice("Open a plan")
         files.wait().let_go()
         one.page.wait_for_selector("dialog")
         assert one.page.locator("dialog").count() == 1

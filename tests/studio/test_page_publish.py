@@ -484,12 +484,7 @@ def test_a_second_press_of_publish_again_asks_once(browser, office, studio):
         at_publish(one, "again")
         published(one)
         asked = Held(one, "publish/prepare")
-        one.page.evaluate("""() => {
-            const all = [...document.querySelectorAll('button')];
-            const again = all.find(one => one.innerText.includes('Publish again'));
-            again.click();
-            again.click();
-        }""")
+        one.press_twice("Publish again as a new charge")
         asked.wait().let_go()
         one.page.wait_for_selector("dialog")
         assert one.page.locator("dialog").count() == 1

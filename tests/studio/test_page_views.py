@@ -320,12 +320,7 @@ def test_a_report_that_is_asked_for_twice_is_made_once(browser, studio):
         one.page.wait_for_selector("#xread .v")
         report = Held(one, "report")
         with one.page.expect_download():
-            one.page.evaluate("""() => {
-                const all = [...document.querySelectorAll('.btn')];
-                const make = all.find(one => one.innerText === 'Make the report');
-                make.click();
-                make.click();
-            }""")
+            one.press_twice("Make the report")
             report.wait().let_go()
         assert one.sent.count("report") == 1
         assert one.page.locator(".note.bad").count() == 0

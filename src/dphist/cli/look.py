@@ -282,12 +282,8 @@ def _ask(release: Release, part: list[str], level: float, *, joint: bool = False
 
     how: Any = {"level": level, "joint": True} if joint else {"level": level}
     if joint and not isinstance(release, Release):
-        many = isinstance(release, _Sums)
-        raise UsageError(
-            "--joint is of one group: name it with --group."
-            if many
-            else "--joint is of bins that are all listed."
-        )
+        of = "one group: name it with --group" if isinstance(release, _Sums) else "bins that are all listed"
+        raise UsageError(f"--joint is of {of}.")
     axes = release.domain.axes
     labelled = [isinstance(axis, Labelled) for axis in axes]
     if not any(labelled) and (flag := next((text for text in part if text.startswith("--")), None)):

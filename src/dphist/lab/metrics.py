@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from dphist.errors import UsageError
 from dphist.planning import ranking
+from dphist.uncertainty.noise_law import normal_quantile
 
 Row = Mapping[str, Any]
 RESAMPLES = 1000
-_NORMAL = 1.959964  # of 95 % of the normal law
 # All that says which trial of which experiment a row is, but for the method.
 _TRIAL = ("dataset", "n", "records", "draw", "epsilon", "workload", "judged", "trial")
 
@@ -169,7 +169,7 @@ def _wider(trials: int) -> float:
     """Return how many times too narrow the interval of so many trials is."""
     if trials < 2:
         return 1.0
-    return ranking.t_quantile(0.975, trials - 1) / _NORMAL * math.sqrt(trials / (trials - 1))
+    return ranking.t_quantile(0.975, trials - 1) / normal_quantile(0.95) * math.sqrt(trials / (trials - 1))
 
 
 def _ratio(value: float, best: float) -> float:

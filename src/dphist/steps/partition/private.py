@@ -101,8 +101,8 @@ class Splits(Step):
         scarce: records in all, in such scales, up to which 50 64ths of the share are for the groups, and
             none is halved; otherwise half of it is, in one tree, and the estimate has the rest. A 64th of the
             share first measures the total, and six more do where that left doubts. From 300 to 100,000, up to
-            16 64ths ask whether some even blocks are smooth, more of them the more records there are: they
-            are the groups then, and the estimate has the rest. None asks for no total, and the whole share is
+            16 64ths ask whether some even blocks are smooth, fewer the more records there are: they are
+            the groups then, and the estimate has the rest. None asks for no total, and the whole share is
             for the groups.
         blocks: into how many trees the bins are divided at least, by public places; with ``scarce``, where
             few records were found. A root of all bins is nearly always split, and what is below it must
